@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from rebaser_client.csv_files import read_csv
     from rebaser_client.draft import Draft, arrow, builtin, cel, function, pyspark, python, sql
     from rebaser_client.errors import (
+        CallRejected,
+        CallTimeout,
         ClientClosed,
         ClientForked,
         InvalidDraft,
         MissingPackage,
+        NoSuchService,
         NoSuchValue,
         OutcomeUnknown,
         ReadRefused,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from rebaser_client.outcomes import BatchOutcome, Progress, Settlement
     from rebaser_client.plan import EditedDraft, LoadPlan
     from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
+    from rebaser_client.services import KeyHandle, KeyState, ServiceHandle
     from rebaser_client.table_reads import TableDifference, TableValue
     from rebaser_core.errors import (
         AlreadyRegistered,
@@ -59,12 +63,14 @@ _NAMES_OF = {
         *("MalformedId", "MalformedMessage", "RebaserError"),
     ),
     "rebaser_client.errors": (
-        *("ClientClosed", "ClientForked", "InvalidDraft", "MissingPackage", "NoSuchValue"),
+        *("CallRejected", "CallTimeout", "ClientClosed", "ClientForked", "InvalidDraft"),
+        *("MissingPackage", "NoSuchService", "NoSuchValue"),
         *("OutcomeUnknown", "ReadRefused", "RequestDead", "RequestIdUsed", "RequestRefused"),
         *("WrongEventLoop",),
     ),
     "rebaser_client.outcomes": ("BatchOutcome", "Progress", "Settlement"),
     "rebaser_client.reader": ("Provenance", "ValueDifferences", "ValueSet"),
+    "rebaser_client.services": ("KeyHandle", "KeyState", "ServiceHandle"),
     "rebaser_client.table_reads": ("TableDifference", "TableValue"),
     "rebaser_core.ids": ("ChangeSetId", "RequestId", "WorkspaceId"),
 }
@@ -74,6 +80,8 @@ _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in na
 __all__ = [
     "AlreadyRegistered",
     "BatchOutcome",
+    "CallRejected",
+    "CallTimeout",
     "ChangeSetHandle",
     "ChangeSetId",
     "ClientClosed",
@@ -82,11 +90,14 @@ __all__ = [
     "Draft",
     "EditedDraft",
     "InvalidDraft",
+    "KeyHandle",
+    "KeyState",
     "LoadPlan",
     "MalformedId",
     "MalformedMessage",
     "MissingPackage",
     "NoSuchChangeSet",
+    "NoSuchService",
     "NoSuchValue",
     "NotConfirmed",
     "NotInWorkspace",
@@ -102,6 +113,7 @@ __all__ = [
     "RequestId",
     "RequestIdUsed",
     "RequestRefused",
+    "ServiceHandle",
     "Settlement",
     "TableDifference",
     "TableValue",

@@ -40,6 +40,7 @@ from rebaser_core.updates import BatchLimits
 
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
+    from rebaser_client.services import DeclaredService, ServiceHandle
 
 P = ParamSpec("P")
 
@@ -145,6 +146,18 @@ class RebaserClient:
         from rebaser_client.change_set import WorkspaceHandle  # slow to import
 
         return WorkspaceHandle(self._sender, self.workspaces, name)
+
+    def service(self, service: "str | DeclaredService") -> "ServiceHandle":
+        """A service of handlers, by name; or as a program declares it, to call its version.
+
+        No request.
+
+        Example:
+            print(await client.service("orders").key("o-17").call("add", "cup"))
+        """
+        from rebaser_client.services import ServiceHandle  # slow to import
+
+        return ServiceHandle(self._sender, service)
 
     async def enqueue_updates(
         self,

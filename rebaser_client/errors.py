@@ -11,13 +11,19 @@ RebaserError
     ├── NoSuchValue  the change set has no value of that name or id
     ├── AmbiguousAddress  several change sets may be meant; the message lists them
     ├── RequestRefused       final: the change set takes no such request, and nothing was done
-    │   └── RequestIdUsed   its id was another request's: send it under another one
+    │   ├── RequestIdUsed   its id was another request's: send it under another one
+    │   └── CallRejected    a handler refused the call, or does not take such a one, and why
+    ├── CallTimeout   no answer yet: the call takes effect all the same, once it is stored
+    ├── NoSuchService  nothing was sent: no worker ever served a service of that name
     ├── RequestDead   final: no Rebaser can handle the request, it is in the dead letters
     ├── ReadRefused   a Rebaser answered that what was asked for cannot be had, and why
     └── OutcomeUnknown  no Rebaser knows the request: never stored, or forgotten
 """
 
+from typing import Final
+
 from rebaser_core.errors import ClientError
+from rebaser_core.ids import RequestId
 
 
 class ClientClosed(ClientError):
@@ -53,6 +59,32 @@ class OutcomeUnknown(ClientError):
     """The request is neither waiting nor remembered: never stored, or settled long ago."""
 
 
+class CallTimeout(ClientError):
+    """There is no answer to a call yet. It takes effect all the same, once it is stored.
+
+    `request_id` asks for its answer later, or repeats the call without a second effect.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        key: str,
+        handler: str,
+        request_id: RequestId,
+        seconds: float | None,
+    ) -> None:
+        waited = "is not settled" if seconds is None else f"had no answer in {seconds:g} s"
+        super().__init__(
+            f"call {handler} of {service}/{key} {waited}: request {request_id}, which takes effect "
+            "all the same if it is stored; ask with outcome(request_id)"
+        )
+        self.request_id: Final = request_id
+
+
+class NoSuchService(ClientError):
+    """No worker ever served a service of that name; nothing was sent."""
+
+
 class ReadRefused(ClientError):
     """A Rebaser answered, and said why it refuses. Asking again is no use."""
 
@@ -86,6 +118,10 @@ class RequestIdUsed(RequestRefused):
 
     Send it under a new id. An id may be used again only to repeat its request, unchanged.
     """
+
+
+class CallRejected(RequestRefused):
+    """The handler refused the call, or does not take such a one; the message says why. Final."""
 
 
 class RequestDead(ClientError):

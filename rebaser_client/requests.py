@@ -218,7 +218,7 @@ class RequestSender:
             MalformedMessage, TooLarge: see `_encode_request`.
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
-        await self._send(change_set, *await self._encode(change_set, updates, sent, origin))
+        await self.send_encoded(change_set, *await self._encode(change_set, updates, sent, origin))
         return sent
 
     async def enqueue_with_reply(
@@ -235,7 +235,7 @@ class RequestSender:
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
         encoded = await self._encode(change_set, updates, sent, origin)
-        return sent, await self._send_with_reply(change_set, sent, *encoded)
+        return sent, await self.send_encoded_with_reply(change_set, sent, *encoded)
 
     async def upload(self, workspace: str, name: str, payload: bytes) -> None:
         """Store a file of a workspace under the BLAKE3 of its bytes. May be repeated.
@@ -281,7 +281,7 @@ class RequestSender:
             values=None if values is None else list(values),
         )
         encoded = ChangeSetRequest.encode(request, self.options.content_type)
-        response = await (await self._send_with_reply(change_set, request.id, *encoded))
+        response = await (await self.send_encoded_with_reply(change_set, request.id, *encoded))
         if isinstance(response.status, ErrorStatus):
             raise RequestRefused(response.status.error.message.removeprefix(REFUSED))
         return request.id, response.status.success.commit or 0
@@ -341,7 +341,10 @@ class RequestSender:
         )
         return EnqueueUpdatesRequest.encode(request, content_type)
 
-    async def _send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
+    async def send_encoded(
+        self, change_set: ChangeSet, headers: dict[str, str], payload: bytes
+    ) -> None:
+        """Store an encoded request, see `publish_request`."""
         await publish_request(
             self.streams,
             change_set,
@@ -351,18 +354,19 @@ class RequestSender:
             tasks=self._tasks,
         )
 
-    async def _send_with_reply(
+    async def send_encoded_with_reply(
         self,
         change_set: ChangeSet,
         request_id: RequestId,
         headers: dict[str, str],
         payload: bytes,
     ) -> Reply:
+        """Store an encoded request; return the response to await, see `enqueue_with_reply`."""
         digest = request_digest(payload)
         answer = self._replies.expect(change_set, request_id, digest)
         try:
             inbox = self._replies.address(request_id, digest)
-            await self._send(change_set, {**headers, REPLY_INBOX: inbox}, payload)
+            await self.send_encoded(change_set, {**headers, REPLY_INBOX: inbox}, payload)
         except BaseException:
             answer.cancel()
             raise

@@ -17,6 +17,7 @@ from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from rebaser_client.client import RebaserClient
 from rebaser_client.client import connect as connect_async
 from rebaser_client.errors import ClientClosed, ClientForked
+from rebaser_client.services import DeclaredService, KeyHandle, ServiceHandle
 from rebaser_client.table_reads import TableValue
 from rebaser_client.workspaces import AddressBook, Workspaces
 from rebaser_core.ids import ChangeSetId, WorkspaceId
@@ -197,6 +198,28 @@ async def _exit(
     return await entered.__aexit__(type(error) if error else None, error, None)
 
 
+class SyncKey(Blocking[KeyHandle]):
+    """Blocking `KeyHandle`."""
+
+    call = blocking(KeyHandle.call)
+    send = blocking(KeyHandle.send)
+    cancel = blocking(KeyHandle.cancel)
+    timers = blocking(KeyHandle.timers)
+    state = blocking(KeyHandle.state)
+    outcome = blocking(KeyHandle.outcome)
+
+
+class SyncService(Blocking[ServiceHandle]):
+    """Blocking `ServiceHandle`."""
+
+    describe = blocking(ServiceHandle.describe)
+
+    @documented(ServiceHandle.key)
+    def key(self, key: str) -> SyncKey:
+        """Blocking `ServiceHandle.key`."""
+        return SyncKey(self._wrapped.key(key), self._loop)
+
+
 class SyncWorkspaces(Blocking[Workspaces]):
     """Blocking `Workspaces`."""
 
@@ -329,6 +352,11 @@ class SyncClient(Blocking[RebaserClient]):
     def workspace(self, name: str) -> SyncWorkspace:
         """Blocking `RebaserClient.workspace`."""
         return SyncWorkspace(self._wrapped.workspace(name), self._loop)
+
+    @documented(RebaserClient.service)
+    def service(self, service: str | DeclaredService) -> SyncService:
+        """Blocking `RebaserClient.service`."""
+        return SyncService(self._wrapped.service(service), self._loop)
 
     def __enter__(self) -> Self:
         return self

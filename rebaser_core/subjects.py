@@ -17,6 +17,7 @@ _SUFFIXES: Final[dict[str, list[str]]] = {
     "dead-letters": [],
     "activities": [],
     "outcomes": [],
+    "states": [],
     "values": [],
     "tables": [],
     "table-differences": [],
@@ -90,6 +91,9 @@ class Subjects:
 
     def outcomes(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "outcomes")
+
+    def states(self, change_set: ChangeSet) -> str:
+        return self._of(change_set, "states")
 
     def values(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "values")

@@ -266,9 +266,13 @@ class MessageType(Generic[VersionedT]):
         written = message.to_oldest_version()
         version = written.VERSION
         body = {f"v{version}": written.to_wire()}
-        headers = ContentInfo(content_type, self.name, version).headers()
+        headers = self.headers(content_type, version)
         headers[MESSAGE_ID] = str(message.id)
         return headers, codecs.dumps(content_type, body)
+
+    def headers(self, content_type: str, version: int | None = None) -> dict[str, str]:
+        """Return the headers of a message of this type, in the current version by default."""
+        return ContentInfo(content_type, self.name, version or self.current.VERSION).headers()
 
     def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:
         """Check by its headers alone that this build reads such a message.

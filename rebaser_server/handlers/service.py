@@ -18,7 +18,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar, dataclass_transform, overload
@@ -113,7 +113,7 @@ class Context(Generic[StateT]):
         """
         return Target(self.sends, service or self.service, key)
 
-    def send(self, handler: str, *arguments: Any, **options: Any) -> None:
+    def send(self, handler: str, /, *arguments: Any, **options: Any) -> None:
         """Call a handler of this very key later: see `Target.send`."""
         self.to(self.key).send(handler, *arguments, **options)
 
@@ -133,6 +133,7 @@ class Target:
     def send(
         self,
         handler: str,
+        /,
         *arguments: Any,
         at: datetime | None = None,
         after: timedelta | float | None = None,
@@ -593,6 +594,15 @@ class Service:
             handlers={name: each.describe() for name, each in self.handlers.items()},
             state=None if self._state.kind is None else _schema(self._state_adapter),
         )
+
+    def test_context(self, key: str, state: Any = None) -> Context[Any]:
+        """Return a context to call handlers with in a test: with this state, or as a key begins.
+
+        What a handler does to it stays in it: `state`, `sends`, `cancelled`.
+        """
+        if state is None:
+            state = self.new_state()
+        return Context(state, self.name, _checked(key, "key"), RequestId(), datetime.now(UTC), None)
 
     def run(self, *others: "Service") -> None:
         """Serve this service, and `others`, until the process is told to stop.

@@ -1,0 +1,423 @@
+"""Services of others: call a handler for a key, now or later, and read the key's state.
+
+order = client.service("orders").key("o-17")
+count = await order.call("add", "cup")
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from rebaser_client.errors import CallRejected, CallTimeout, NoSuchService, ReadRefused, RequestDead
+from rebaser_client.reader import QuerySender
+from rebaser_client.requests import REFUSED, Reply, RequestSender
+from rebaser_core import codecs
+from rebaser_core.calls import (
+    CallRequest,
+    CallRequestV1,
+    ServiceRecordV1,
+    StateQuery,
+    StateQueryV1,
+    StateReply,
+    StateReplyV1,
+    TimerChange,
+    TimerState,
+    key_of,
+    service_id,
+)
+from rebaser_core.errors import MalformedMessage, NoSuchChangeSet, TooLarge
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import deadlines
+from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus, RequestState
+from rebaser_core.records import utc_text
+from rebaser_core.registry import Registry
+from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_ID, first_error
+
+_MAX_ARGUMENTS: Final = 256 * 1024
+"""Maximum size of a call's arguments, in bytes."""
+
+
+class DeclaredService(Protocol):
+    """A service as its own program declares it: `rebaser_server.Service` is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The state of a key as of a commit.
+
+    Example:
+        print((await order.state()).value)
+    """
+
+    value: Any
+    """State as plain data; None: the key was never called with effect."""
+    commit: int
+    """Sequence of the last commit; 0: there is none."""
+    version: int
+    """Version of its shape."""
+    timers: Sequence[TimerState]
+    sending: int
+    """Number of calls to other keys that are not confirmed yet."""
+
+
+class ServiceHandle:
+    """A service: its keys are `key(…)`. Nothing is sent until one is called."""
+
+    def __init__(self, sender: RequestSender, service: str | DeclaredService) -> None:
+        self._sender = sender
+        self._version: int | None = None
+        if isinstance(service, str):
+            self.name = service
+        else:
+            self.name, self._version = service.name, service.version
+        self._described: ServiceRecordV1 | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def key(self, key: str) -> "KeyHandle":
+        """The key of that name. No request.
+
+        Raises:
+            MalformedMessage: it cannot be a name: empty, beyond 200 characters, or with control
+                characters.
+        """
+        return KeyHandle(self._sender, self, key)
+
+    async def describe(self) -> ServiceRecordV1:
+        """Handlers with JSON schemas of their arguments and results, as a worker wrote them.
+
+        Raises:
+            NoSuchService: no worker ever served it.
+        """
+        registry = Registry(self._sender.streams)
+        try:
+            self._described = await registry.service(service_id(self.name))
+        except NoSuchChangeSet:
+            names = [each.name async for each in registry.services()]
+            close = get_close_matches(self.name, names, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            known = f"; there is {', '.join(sorted(names))}" if names and not close else ""
+            raise NoSuchService(
+                f"no worker ever served a service {self.name!r}{meant}{known}"
+            ) from None
+        return self._described
+
+    async def version(self, handler: str) -> int:
+        """The version to call it as: that of the program's own declaration, or of the description.
+
+        Raises:
+            NoSuchService: no worker ever served it.
+            CallRejected: it has no such handler; nothing was sent.
+        """
+        if self._version is not None:
+            return self._version
+        described = self._described or await self.describe()
+        if handler not in described.handlers:  # it may be newer than what is known here
+            described = await self.describe()
+        if handler not in described.handlers:
+            close = get_close_matches(handler, described.handlers, 1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            known = ", ".join(sorted(described.handlers))
+            raise CallRejected(f"{self.name} has no handler {handler}, but {known}{meant}")
+        return described.version
+
+
+class KeyHandle:
+    """A key of a service: its calls are made one after the other."""
+
+    def __init__(self, sender: RequestSender, service: ServiceHandle, key: str) -> None:
+        self.service: Final = service
+        self.key: Final = key
+        self._sender = sender
+        self._change_set = key_of(service.name, key)
+        # The one check of both names; the request of a call is built without.
+        self._request(RequestId(), "_", [], 1)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.service.name}/{self.key}>"
+
+    async def call(
+        self,
+        handler: str,
+        /,
+        *arguments: Any,
+        returns: Any = None,
+        request_id: RequestId | str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - what it leaves behind is said below
+        **named: Any,
+    ) -> Any:
+        """Call a handler; return what it returned, once that is committed.
+
+        A cancelled call, or one that takes too long, takes effect all the same once it is stored:
+        `outcome` asks for its answer.
+
+        Args:
+            handler: its name.
+            *arguments: by position; or else by name, in `named`.
+            returns: type that the result is made into, by pydantic; the default is plain data.
+            request_id: of a call that is repeated: it has no second effect.
+            timeout: seconds to wait for the answer; None: as long as it takes.
+            **named: arguments by name.
+
+        Raises:
+            CallRejected: final, nothing was changed: the handler said why, or it does not take such
+                a call.
+            RequestDead: final, nothing was changed: the handler failed each time.
+            CallTimeout: there was no answer in time.
+            NoSuchService, MalformedMessage, TooLarge: nothing was sent.
+        """
+        sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
+        reply = await self._send_with_reply(sent, handler, arguments, named, None)
+        try:
+            async with deadlines.within(timeout):
+                response = await reply
+        except TimeoutError:
+            raise CallTimeout(self.service.name, self.key, handler, sent, timeout) from None
+        return _result(response, returns)
+
+    async def send(
+        self,
+        handler: str,
+        /,
+        *arguments: Any,
+        at: datetime | None = None,
+        after: timedelta | float | None = None,
+        every: str | None = None,
+        zone: str | None = None,
+        missed: Literal["once", "skip"] = "once",
+        timer: str | None = None,
+        request_id: RequestId | str | None = None,
+        **named: Any,
+    ) -> RequestId:
+        """Store a call, which is made in its turn, or at a time; return its request's id.
+
+        With a time, it returns once the timer is set: a key may have any number, by name.
+
+        Args:
+            handler: its name.
+            *arguments: by position; or else by name, in `named`.
+            at: time of the call, with a zone.
+            after: seconds, or a duration, until the call.
+            every: times of calls, in five fields of cron.
+            zone: time zone of `every`, as `Europe/Berlin`; the default is UTC.
+            missed: whether times of `every` that pass while no worker runs are made up by one call.
+            timer: name of the timer; one of that name is replaced. The default is the request's id,
+                and `every` takes a name.
+            request_id: of a call that is repeated: it has no second effect.
+            **named: arguments by name.
+
+        Raises:
+            CallRejected: the timer cannot be set; nothing was changed.
+            NotConfirmed, QueueFull: it is not stored, perhaps, or surely.
+            NoSuchService, MalformedMessage, TooLarge: nothing was sent.
+        """
+        sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
+        change = _timer(timer, sent, at=at, after=after, every=every, zone=zone, missed=missed)
+        if change is None:
+            await self._send(sent, handler, arguments, named)
+        else:
+            reply = await self._send_with_reply(sent, handler, arguments, named, change)
+            _result(await reply, None)
+        return sent
+
+    async def cancel(self, timer: str) -> None:
+        """Cancel a timer.
+
+        Raises:
+            CallRejected: there is none of that name: it may have made its call.
+        """
+        sent = RequestId()
+        request = self._request(sent, "_", [], 1).model_copy(update={"cancel": timer})
+        encoded = CallRequest.encode(request, self._sender.options.content_type)
+        reply = await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
+        _result(await reply, None)
+
+    async def timers(self) -> Sequence[TimerState]:
+        """The timers that are set. Raises as `state`."""
+        return (await self.state()).timers
+
+    async def state(self) -> KeyState:
+        """The state as of the last commit.
+
+        Raises:
+            Unreachable: no worker answered.
+            ReadRefused: a worker refused, and said why.
+        """
+        streams = self._sender.streams
+        asker = QuerySender[StateQueryV1, StateReplyV1](
+            streams.js,
+            StateQuery,
+            StateReply,
+            self._sender.options.content_type,
+            lambda reply: reply.error,
+        )
+        query = StateQueryV1(id=RequestId(), **self._change_set._asdict())
+        [reply] = await asker.ask(streams.states(self._change_set), query)
+        return KeyState(
+            reply.state, reply.commit, reply.state_version, tuple(reply.timers), reply.sending
+        )
+
+    async def outcome(self, request_id: RequestId | str, *, returns: Any = None) -> Any:
+        """What became of an earlier call: its result, or its error, as `call`.
+
+        Raises:
+            CallTimeout: it waits, or is not known: never stored, or forgotten.
+            CallRejected, RequestDead: as `call`.
+            Unreachable: no worker answered.
+        """
+        asked = RequestId.of(request_id, "request_id")
+        reply = await self._sender.outcome(self._change_set, asked)
+        if reply.state is RequestState.SETTLED and reply.response is not None:
+            return _result(reply.response, returns)
+        raise CallTimeout(self.service.name, self.key, "", asked, None)
+
+    async def _send(
+        self, sent: RequestId, handler: str, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        encoded = await self._encode(sent, handler, arguments, named, None)
+        await self._sender.send_encoded(self._change_set, *encoded)
+
+    async def _send_with_reply(
+        self,
+        sent: RequestId,
+        handler: str,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        timer: TimerChange | None,
+    ) -> Reply:
+        encoded = await self._encode(sent, handler, arguments, named, timer)
+        return await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
+
+    async def _encode(
+        self,
+        sent: RequestId,
+        handler: str,
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        timer: TimerChange | None,
+    ) -> tuple[dict[str, str], bytes]:
+        if arguments and named:
+            raise MalformedMessage("give arguments by position or by name, not some of each")
+        version = await self.service.version(handler)
+        plain = _plain(named or list(arguments), handler)
+        content_type = self._sender.options.content_type
+        # Plain data: it was checked, or is our own. A model for each call takes as long as the
+        # rest of it.
+        body: dict[str, Any] = {
+            "id": str(sent),
+            "workspaceId": str(self._change_set.workspace_id),
+            "changeSetId": str(self._change_set.change_set_id),
+            "service": self.service.name,
+            "key": self.key,
+            "handler": handler,
+            "arguments": plain,
+            "serviceVersion": version,
+        }
+        if timer is not None:
+            body["timer"] = timer.to_wire()
+        payload = codecs.dumps(content_type, {_VERSION: body})
+        if len(payload) > _MAX_ARGUMENTS:
+            raise TooLarge(
+                f"the arguments of {handler} have {len(payload):,} bytes, more than "
+                f"{_MAX_ARGUMENTS:,}"
+            )
+        headers = _HEADERS | {CONTENT_TYPE: content_type, MESSAGE_ID: str(sent)}
+        if self._sender.options.author is not None:
+            headers[AUTHOR] = self._sender.options.author
+        return headers, payload
+
+    def _request(
+        self, sent: RequestId, handler: str, arguments: list[Any], version: int
+    ) -> CallRequestV1:
+        try:
+            return CallRequestV1(
+                id=sent,
+                **self._change_set._asdict(),
+                service=self.service.name,
+                key=self.key,
+                handler=handler,
+                arguments=arguments,
+                service_version=version,
+            )
+        except ValidationError as error:
+            raise MalformedMessage(
+                f"key {self.key!r:.80} of {self.service.name!r:.80}: {first_error(error)}"
+            ) from None
+
+
+_VERSION: Final = f"v{CallRequestV1.VERSION}"
+_HEADERS: Final = CallRequest.headers(codecs.CBOR)
+
+
+def _plain(arguments: Any, handler: str) -> Any:
+    try:
+        plain = to_jsonable_python(arguments)
+        codecs.validate_json(plain)
+    except (PydanticSerializationError, MalformedMessage, ValueError, RecursionError) as error:
+        raise MalformedMessage(f"the arguments of {handler} are no JSON: {error}") from error
+    return plain
+
+
+def _timer(
+    name: str | None,
+    sent: RequestId,
+    *,
+    at: datetime | None,
+    after: timedelta | float | None,
+    every: str | None,
+    zone: str | None,
+    missed: Literal["once", "skip"],
+) -> TimerChange | None:
+    """Return the timer that these describe; None for none of them."""
+    words = ("at", at), ("after", after), ("every", every)
+    given = [word for word, each in words if each is not None]
+    if not given:
+        if name is not None or zone is not None:
+            raise MalformedMessage("a timer needs one of at=, after= and every=")
+        return None
+    if len(given) > 1:
+        raise MalformedMessage(f"{' and '.join(given)} are given: a timer takes one of them")
+    if every is not None and name is None:
+        raise MalformedMessage("every= needs a name, timer=, by which it is moved and cancelled")
+    if at is not None and at.tzinfo is None:
+        raise MalformedMessage("at= needs a time zone: datetime(…, tzinfo=UTC)")
+    seconds = after.total_seconds() if isinstance(after, timedelta) else after
+    try:
+        return TimerChange(
+            name=name or str(sent),
+            at=None if at is None else utc_text(at),
+            after=None if seconds is None else float(seconds),
+            every=every,
+            zone=zone,
+            missed=missed,
+        )
+    except ValidationError as error:
+        raise MalformedMessage(f"timer: {first_error(error)}") from None
+
+
+def _result(response: EnqueueUpdatesResponseV3, returns: Any) -> Any:
+    status = response.status
+    if isinstance(status, ErrorStatus):
+        message = status.error.message
+        if message.startswith(REFUSED):
+            raise CallRejected(message.removeprefix(REFUSED))
+        raise RequestDead(f"request {response.id}: {message}")
+    result = status.success.result
+    if returns is None:
+        return result
+    try:
+        return TypeAdapter(returns).validate_python(result)
+    except ValidationError as error:
+        raise ReadRefused(f"the result is no {returns}: {first_error(error)}") from None
