@@ -24,7 +24,6 @@ from rebaser_core.calls import (
     StateQuery,
     StateQueryV1,
     StateReply,
-    StateReplyV1,
     TimerChange,
     TimerState,
     key_of,
@@ -256,7 +255,7 @@ class KeyHandle:
             ReadRefused: a worker refused, and said why.
         """
         streams = self._sender.streams
-        asker = QuerySender[StateQueryV1, StateReplyV1](
+        asker = QuerySender(
             streams.js,
             StateQuery,
             StateReply,

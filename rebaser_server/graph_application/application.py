@@ -68,6 +68,9 @@ class GraphApplication(GraphStateMachine):
         log_of = CommitLog(self._streams, change_set)
         return StateLoader(change_set, log_of, self._dvu.batches, self)
 
+    async def prepare(self) -> None:
+        """Do nothing: nobody waits for it."""
+
     async def run(self) -> Never:
         """Compact checkpoints, and what the extension does; until cancelled."""
         async with background(self._extension.run(self._open_loader)):

@@ -18,8 +18,11 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import AUTHOR, header
+from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Checkpoint, Snapshot, State
-from rebaser_server.files import SharedFiles, change_set_directory
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.files import change_set_directory
 from rebaser_server.handlers.content import Effect, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
 from rebaser_server.handlers.execution import HandlerExecution
@@ -31,6 +34,7 @@ from rebaser_server.handlers.service import (
     Reject,
     Service,
 )
+from rebaser_server.handlers.states import StateAnswers
 from rebaser_server.handlers.times import LATE, first_time, next_time, time_of
 from rebaser_server.processor.application import (
     Application,
@@ -64,10 +68,11 @@ class HandlerApplication(Application):
     """An `Application`: calls are made in order, each key's state is what they left."""
 
     def __init__(
-        self, streams: Streams, files: SharedFiles, services: Mapping[str, Service]
+        self, streams: Streams, batches: BatchStore, services: Mapping[str, Service]
     ) -> None:
         self._streams = streams
-        self._files = files
+        self._batches = batches
+        self._files = batches.files
         self._services = services
         self._execution = HandlerExecution()
         self._alarms = Alarms(streams)
@@ -346,10 +351,21 @@ class HandlerApplication(Application):
     def planner(self, change_set: ChangeSet) -> CallPlanner:
         return CallPlanner(self._streams, self._alarms, change_set)
 
+    async def prepare(self) -> None:
+        """Enter the services, so that callers find them as soon as this worker takes calls."""
+        await self._directory.enter_services()
+
     async def run(self) -> Never:
         """Keep the directory of services and keys, and hear alarms, until cancelled."""
-        async with background(self._directory.run()), background(self._alarms.run()):
+        async with (
+            StateAnswers(self._streams, self._open_loader).serve(),
+            background(self._directory.run()),
+            background(self._alarms.run()),
+        ):
             await wait_forever()
+
+    def _open_loader(self, change_set: ChangeSet) -> StateLoader:
+        return StateLoader(change_set, CommitLog(self._streams, change_set), self._batches, self)
 
 
 def content_of(state: State) -> KeyContent:

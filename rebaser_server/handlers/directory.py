@@ -35,6 +35,7 @@ class Directory:
     def __init__(self, streams: Streams, services: Mapping[str, Service]) -> None:
         self._registry = Registry(streams)
         self._services = services
+        self._entered: set[str] = set()
         self._known: dict[Name, None] = {}
         self._waiting: dict[Name, None] = {}
         self._arrival = asyncio.Event()
@@ -50,12 +51,22 @@ class Directory:
         self._waiting[name] = None
         self._arrival.set()
 
+    async def enter_services(self) -> None:
+        """Enter the services, once.
+
+        Raises:
+            JetStreamError: not all are entered; `run` does it.
+        """
+        for service in self._services.values():
+            if service.name not in self._entered:
+                await self._enter_service(service)
+                self._entered.add(service.name)
+
     async def run(self) -> Never:
         """Enter the services, and then each key that is seen, until cancelled."""
         while True:
             try:
-                for service in self._services.values():
-                    await self._enter_service(service)
+                await self.enter_services()
                 break
             except JetStreamError as error:
                 log.warning("services not entered yet", error=str(error))

@@ -24,7 +24,13 @@ from functools import cached_property
 from typing import Any, Final, Generic, TypeVar, dataclass_transform, overload
 
 import orjson
-from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PydanticSchemaGenerationError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticSerializationError
 
 from rebaser_core import codecs
@@ -232,7 +238,8 @@ def _checked(name: str, what: str) -> str:
         raise ServiceMisused(f"{name!r:.80} is no name of a {what}: {why}") from error
 
 
-_ANY: Final = TypeAdapter[Any](Any)
+_NO_NULLS: Final = ConfigDict(ser_json_inf_nan="constants")
+_ANY: Final = TypeAdapter[Any](Any, config=_NO_NULLS)
 
 
 def _json(value: Any, what: str) -> str:
@@ -358,7 +365,8 @@ class Handler:
 
 def _adapter(annotation: Any, what: str) -> TypeAdapter[Any]:
     try:
-        return TypeAdapter(annotation)
+        # Else a number that is none would become null without a word.
+        return TypeAdapter(annotation, config=_NO_NULLS if annotation is Any else None)
     except PydanticSchemaGenerationError as error:
         raise ServiceMisused(f"handler {what}: {str(error).splitlines()[0]}") from error
 

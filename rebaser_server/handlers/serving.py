@@ -110,7 +110,7 @@ async def serve(
     log.info("serving", services=sorted(by_name))
 
     def make(streams: Streams, batches: BatchStore, _: Notifier) -> HandlerApplication:
-        return HandlerApplication(streams, batches.files, by_name)
+        return HandlerApplication(streams, batches, by_name)
 
     def is_ready(page: str | None) -> None:
         exempt_modules()

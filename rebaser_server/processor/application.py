@@ -237,6 +237,13 @@ class Application(StateMachine, Protocol):
             Exception: an attempt failed; the content may hold half of it, and is worthless.
         """
 
+    async def prepare(self) -> None:
+        """Do what comes before the process takes its first task.
+
+        Raises:
+            JetStreamError: NATS did not answer; `run` does it.
+        """
+
     async def run(self) -> Never:
         """Work beside all change sets of the process, until cancelled."""
         await wait_forever()

@@ -228,6 +228,10 @@ class _Rebaser:
             await self._writes.look()
         with survived("losses"):
             await self._losses.look()
+        try:
+            await self._services.application.prepare()
+        except JetStreamError as error:
+            log.warning("application not prepared", error=str(error))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[str | None]:

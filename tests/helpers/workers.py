@@ -49,7 +49,7 @@ class Working:
         change_set = key_of(service, key)
         archive = self.deployment.archive(change_set)
         machine = HandlerApplication(
-            self.deployment.streams, archive.batches.files, {each.name: each for each in services}
+            self.deployment.streams, archive.batches, {each.name: each for each in services}
         )
         return content_of(
             await type(archive)(change_set, archive.log, archive.batches, machine).load()

@@ -398,7 +398,7 @@ async def test_a_state_outlives_its_worker_with_and_without_a_checkpoint(working
         await working.deployment.at_rest()
     application = HandlerApplication(
         working.deployment.streams,
-        working.deployment.archive(key_of("orders", "few")).batches.files,
+        working.deployment.archive(key_of("orders", "few")).batches,
         {},
     )
     assert application.load(key_of("orders", "few")) is None
