@@ -4,8 +4,8 @@ import sys
 from typing import Any
 
 from rebaser_server.handlers import Context, Service
-from rebaser_server.handlers.serving import serve
 from rebaser_server.runtime.tasks import Shutdown
+from rebaser_server.service.worker import serve
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 

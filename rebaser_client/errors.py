@@ -82,7 +82,7 @@ class CallTimeout(ClientError):
 
 
 class NoSuchService(ClientError):
-    """No worker ever served a service of that name; nothing was sent."""
+    """A service of that name was never served by a worker; nothing was sent."""
 
 
 class ReadRefused(ClientError):

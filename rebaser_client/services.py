@@ -71,7 +71,12 @@ class KeyState:
 
 
 class ServiceHandle:
-    """A service: its keys are `key(…)`. Nothing is sent until one is called."""
+    """A service: its keys are `key(…)`. Nothing is sent until one is called.
+
+    Example:
+        described = await client.service("orders").describe()
+        print(sorted(described.handlers))
+    """
 
     def __init__(self, sender: RequestSender, service: str | DeclaredService) -> None:
         self._sender = sender
@@ -134,7 +139,12 @@ class ServiceHandle:
 
 
 class KeyHandle:
-    """A key of a service: its calls are made one after the other."""
+    """A key of a service: its calls are made one after the other.
+
+    Example:
+        order = client.service("orders").key("o-17")
+        print(await order.call("add", "cup"))
+    """
 
     def __init__(self, sender: RequestSender, service: ServiceHandle, key: str) -> None:
         self.service: Final = service
@@ -210,7 +220,7 @@ class KeyHandle:
             at: time of the call, with a zone.
             after: seconds, or a duration, until the call.
             every: times of calls, in five fields of cron.
-            zone: time zone of `every`, as `Europe/Berlin`; the default is UTC.
+            zone: time zone of `every`, by its name in the database of zones; the default is UTC.
             missed: whether times of `every` that pass while no worker runs are made up by one call.
             timer: name of the timer; one of that name is replaced. The default is the request's id,
                 and `every` takes a name.
@@ -269,7 +279,7 @@ class KeyHandle:
         )
 
     async def outcome(self, request_id: RequestId | str, *, returns: Any = None) -> Any:
-        """What became of an earlier call: its result, or its error, as `call`.
+        """Outcome of an earlier call: its result, or its error, as `call`.
 
         Raises:
             CallTimeout: it waits, or is not known: never stored, or forgotten.

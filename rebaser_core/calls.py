@@ -47,7 +47,7 @@ class Origin(WireModel):
     sequence: Annotated[int, Field(ge=1)]
     """Sequence of the request whose handler sent it."""
     index: Annotated[int, Field(ge=0)] = 0
-    """Its number among the calls that this handler sent, from 0."""
+    """Number among the calls that this handler sent, from 0."""
 
 
 class TimerChange(WireModel):
@@ -62,7 +62,7 @@ class TimerChange(WireModel):
     every: str | None = None
     """Five fields of cron: the times of calls."""
     zone: str | None = None
-    """Time zone of `every`, as `Europe/Berlin`; None: UTC."""
+    """Time zone of `every`, by its name in the database of zones; None: UTC."""
     missed: Literal["once", "skip"] = "once"
     """Whether times of `every` that passed without a call are made up by one call, or left out."""
 
@@ -84,7 +84,7 @@ class CallRequestV1(Versioned):
     key: RecordName
     handler: HandlerName
     arguments: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list)
-    """By position, or by name."""
+    """Arguments by position, or by name."""
     service_version: Annotated[int, Field(ge=1)] = 1
     """Version of the service that the caller knows: an older worker leaves the call to a newer
     one."""
@@ -109,7 +109,7 @@ class ServiceRecordV1(Versioned):
     name: RecordName
     version: Annotated[int, Field(ge=1)]
     handlers: dict[HandlerName, JsonValue]
-    """By name: what it does, and JSON schemas of its arguments and its result."""
+    """Handlers by name: what each does, and JSON schemas of its arguments and result."""
     state: JsonValue = None
     """JSON schema of the state of a key."""
 

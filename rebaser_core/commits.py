@@ -150,12 +150,12 @@ class SettledRequest(WireModel):
 
 
 class CallEffect(WireModel):
-    """What a call did. A replay takes it over, and calls no handler again."""
+    """Effect of a call. A replay takes it over, and calls no handler again."""
 
     result: JsonValue = None
-    """What the handler returned, for the caller."""
+    """Result that the handler returned, for the caller."""
     effect: JsonValue = None
-    """What changed in the application's content, which alone knows its shape."""
+    """Change of the application's content, which alone knows its shape."""
 
 
 class CommitV1(Versioned):

@@ -252,7 +252,7 @@ class SuccessV3(WireModel):
     """The commit's sequence in the log; None where a version 1 server answered."""
     corrections: Annotated[tuple[Correction, ...], ParseFromJson] = ()
     result: JsonValue = None
-    """What the handler of a call returned."""
+    """Result of a call."""
 
 
 class SuccessStatusV3(WireModel):
@@ -283,7 +283,7 @@ class EnqueueUpdatesResponseV3(Versioned):
             status = self.status
         else:
             done, performed = self.status.success, self.status.success.updates_performed
-            if performed is None:
+            if performed is None or done.result is not None:
                 return self
             status = SuccessStatusV2.model_construct(
                 success=SuccessV2.model_construct(

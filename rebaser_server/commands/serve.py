@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
         "--app",
         action="append",
         metavar="MODULE:NAME",
-        help="serve this service, or list of services, in place of value graphs; may be repeated",
+        help="serve this service, or list of services; may be repeated (default: value graphs)",
     )
     serve.add_argument(
         "--reload",
@@ -113,10 +113,10 @@ async def _serve(settings: "Settings", arguments: argparse.Namespace) -> int | N
     shutdown = Shutdown()
     with on_signals(shutdown):
         if arguments.app:
-            from rebaser_server.handlers import serving
+            from rebaser_server.service import worker
 
-            services = [each for app in arguments.app for each in serving.find_services(app)]
-            await serving.serve(settings, services, shutdown)
+            services = [each for app in arguments.app for each in worker.find_services(app)]
+            await worker.serve(settings, services, shutdown)
         else:
             from rebaser_server.service import daemon
 
@@ -125,9 +125,9 @@ async def _serve(settings: "Settings", arguments: argparse.Namespace) -> int | N
 
 
 def _serve_anew(apps: list[str]) -> int:
-    from rebaser_server.handlers import serving
+    from rebaser_server.service import worker
 
-    return serving.reloading(["serve", *(word for app in apps for word in ("--app", app))])
+    return worker.reloading(["serve", *(word for app in apps for word in ("--app", app))])
 
 
 def _exit(*_: object) -> Never:

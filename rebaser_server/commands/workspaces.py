@@ -47,7 +47,7 @@ def add_services(commands: Any) -> None:
         commands,
         "services",
         _services,
-        about="list services that workers serve; with --json, all that callers can know of them",
+        about="list services of handlers; with --json, their schemas",
     )
 
 

@@ -28,7 +28,6 @@ from traceback import walk_tb
 from types import FrameType
 from typing import Final, TypeVar
 
-import rebaser_server
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.runtime.failures import (
     DiskFull,
@@ -110,7 +109,7 @@ MAX_LINES: Final = 8
 """Maximum number of lines of a traceback: long ones keep their first and last four."""
 _MAX_PLACE: Final = 400
 _MAX_DEPTH: Final = 2000
-_OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
+_OURS: Final = f"{Path(__file__).parent.parent}/"
 _CALLERS: Final = tuple(
     f"{_OURS}compute/{name}.py"
     for name in (

@@ -5,7 +5,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final, Never
 
+from rebaser_core.calls import CallRequest
 from rebaser_core.commits import SettledRequest, code_reason
+from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
@@ -13,6 +15,7 @@ from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.requests import ensure_task, publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
+from rebaser_core.versioning import MESSAGE_TYPE, header
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -69,7 +72,7 @@ class GraphApplication(GraphStateMachine):
         return StateLoader(change_set, log_of, self._dvu.batches, self)
 
     async def prepare(self) -> None:
-        """Do nothing: nobody waits for it."""
+        """Do nothing."""
 
     async def run(self) -> Never:
         """Compact checkpoints, and what the extension does; until cancelled."""
@@ -93,6 +96,8 @@ class GraphApplication(GraphStateMachine):
         return await execute(ownership, message, settled, forget)
 
     def read(self, request: Delivery) -> RequestMessage:
+        if header(request.headers, MESSAGE_TYPE) == CallRequest.name:
+            raise NewerVersion("a call of a handler waits for a worker of its service")
         return EnqueueUpdatesRequest.decode(request.headers, request.payload)
 
     def is_batchable(self, message: RequestMessage) -> bool:

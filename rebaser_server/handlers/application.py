@@ -16,14 +16,15 @@ from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
+from rebaser_core.messages import EnqueueUpdatesRequest
 from rebaser_core.streams import Streams
-from rebaser_core.versioning import AUTHOR, header
+from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE, header
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Checkpoint, Snapshot, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.files import change_set_directory
-from rebaser_server.handlers.content import Effect, KeyContent, Outgoing, Timer
+from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
 from rebaser_server.handlers.execution import HandlerExecution
 from rebaser_server.handlers.sending import Alarms, CallPlanner
@@ -50,12 +51,12 @@ log: Final = structlog.get_logger()
 
 _SAVED_AFTER: Final = 100
 """Commits behind the last checkpoint from which a key that goes idle is saved: the log has them
-all, and replaying so many takes a few milliseconds."""
+all, and replaying them takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """What a checkpoint writes."""
+    """Content of a checkpoint."""
 
     commit: int
     payload: bytes
@@ -138,6 +139,8 @@ class HandlerApplication(Application):
     # The application: calls.
 
     def read(self, request: Delivery) -> CallRequestV1:
+        if header(request.headers, MESSAGE_TYPE) == EnqueueUpdatesRequest.name:
+            raise NewerVersion("a batch of updates waits for a Rebaser of value graphs")
         call = CallRequest.decode(request.headers, request.payload)
         if ChangeSet(call.workspace_id, call.change_set_id) != key_of(call.service, call.key):
             raise Unprocessable(f"the ids are not those of key {call.key!r} of {call.service!r}")
@@ -177,7 +180,7 @@ class HandlerApplication(Application):
 
     async def _effect(
         self, content: KeyContent, request: Delivery, call: CallRequestV1
-    ) -> tuple[Effect, Any]:
+    ) -> tuple[KeyChange, Any]:
         """Return what the call changes, and its result. Nothing is changed yet."""
         service = self._service(call, content)
         now = request.timestamp.astimezone(UTC)
@@ -187,7 +190,7 @@ class HandlerApplication(Application):
         if call.cancel is not None:
             if call.cancel not in content.timers:
                 raise CallRefused(f"there is no timer {call.cancel!r}")
-            return Effect(name, timers={call.cancel: None}, heard=call.origin), None
+            return KeyChange(name, timers={call.cancel: None}, heard=call.origin), None
         if call.timer is not None:
             # Looked at now, so that the caller hears of a mistake, and not a dead letter.
             handler, arguments = service.find(call.handler, call.arguments, call.service_version)
@@ -205,7 +208,7 @@ class HandlerApplication(Application):
             self._alarms.require()
             changes: dict[str, Timer | None] = {call.timer.name: timer}
             said = {"timer": call.timer.name, "next": timer.next}
-            return Effect(name, timers=changes, heard=call.origin), said
+            return KeyChange(name, timers=changes, heard=call.origin), said
         return await self._called(service, content, request, call, now)
 
     def _service(self, call: CallRequestV1, content: KeyContent) -> Service:
@@ -237,7 +240,7 @@ class HandlerApplication(Application):
         request: Delivery,
         call: CallRequestV1,
         now: datetime,
-    ) -> tuple[Effect, Any]:
+    ) -> tuple[KeyChange, Any]:
         handler, given = service.find(call.handler, call.arguments, call.service_version)
         arguments, named = handler.bind(given)
         before = content.state
@@ -283,7 +286,7 @@ class HandlerApplication(Application):
                     version,
                 )
             )
-        effect = Effect(
+        effect = KeyChange(
             None if content.key else (call.service, call.key),
             after if is_new else None,
             service.state_version,
@@ -295,10 +298,10 @@ class HandlerApplication(Application):
 
     def _fired(
         self, content: KeyContent, request: Delivery, call: CallRequestV1, now: datetime
-    ) -> Effect:
+    ) -> KeyChange:
         """Return what a timer's time changes: the call is sent to the key itself.
 
-        So the timer goes on, whatever becomes of the call.
+        So the timer goes on, also if the call fails.
         """
         firing = call.firing
         if firing is None:
@@ -314,7 +317,7 @@ class HandlerApplication(Application):
         changes: dict[str, Timer | None] = {firing.name: following}
         if timer.every is not None and timer.missed == "skip" and now - due > LATE:
             log.info("time of a timer missed", timer=firing.name, at=firing.at)
-            return Effect(timers=changes)
+            return KeyChange(timers=changes)
         made = self._outgoing(
             request,
             call,
@@ -326,7 +329,7 @@ class HandlerApplication(Application):
             None,
             timer.version,
         )
-        return Effect(timers=changes, sends=[made])
+        return KeyChange(timers=changes, sends=[made])
 
     def _outgoing(
         self,

@@ -14,7 +14,7 @@ from rebaser_server.errors import HistoryInconsistent
 
 MAX_SENDERS: Final = 10_000
 """Number of senders of which a key knows how far it heard them: a repetition comes soon after a
-call, when a run goes on that another one began, and rarely behind calls of so many others."""
+call, when a run goes on that another one began, and rarely behind calls of that many others."""
 
 
 class Timer(NamedTuple):
@@ -43,7 +43,7 @@ class Outgoing(NamedTuple):
     sequence: int
     """Sequence of the request whose handler sent it."""
     number: int
-    """Its number among the calls that this handler sent."""
+    """Number among the calls that this handler sent."""
     service: str
     key: str
     handler: str
@@ -61,8 +61,8 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """What a call changes in the content of its key."""
+class KeyChange:
+    """Change of a key's content by a call."""
 
     name: tuple[str, str] | None = None
     """Service and key; only in the first effect of a key."""
@@ -99,7 +99,7 @@ class Effect:
         return said
 
     @classmethod
-    def from_json(cls, said: Any) -> "Effect":
+    def from_json(cls, said: Any) -> "KeyChange":
         """Read `to_json`."""
         return cls(
             tuple(said["name"]) if "name" in said else None,
@@ -139,9 +139,9 @@ class KeyContent(Content):
 
     def take_over(self, settled: SettledRequest, call: CallEffect) -> None:
         del settled
-        self.take(Effect.from_json(call.effect))
+        self.take(KeyChange.from_json(call.effect))
 
-    def take(self, effect: Effect) -> None:
+    def take(self, effect: KeyChange) -> None:
         """Change as a call did."""
         if effect.name is not None:
             self.service, self.key = effect.name

@@ -97,7 +97,7 @@ class Directory:
         )
         try:
             await self._registry.create_workspace(record)
-        except AlreadyRegistered as error:  # somebody made a workspace of these very ids
+        except AlreadyRegistered as error:  # another workspace has these very ids
             log.error("service not entered", service=service.name, reason=str(error))
         await self._registry.put_service(service.describe())
 

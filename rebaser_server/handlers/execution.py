@@ -1,8 +1,8 @@
 """Execution of handlers: where others' code runs, so that it holds up nothing but itself.
 
 `async def` handlers share an event loop in a thread of its own; each `def` handler has a thread. A
-call that takes longer than its limit has failed, whatever its code goes on to do: what it does
-later changes nothing here. A loop that a handler blocks beyond its limit is left to that handler,
+call that takes longer than its limit has failed, and what its code goes on
+to do changes nothing here. A loop that a handler blocks beyond its limit is left to that handler,
 and another one takes its place; of the calls that were on it, those that are not to blame are tried
 again, and nothing is counted.
 """
@@ -51,7 +51,7 @@ class _Call:
         self.loop: _Loop | None = None
         """Loop that it is on; None: it has a thread."""
         self.task: asyncio.Task[None] | None = None
-        """Its task on that loop, once it began."""
+        """Task on that loop, once it began."""
 
 
 class _Loop:
@@ -72,7 +72,7 @@ class _Loop:
         self.loop.run_forever()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Have the loop call `work`. Of many, only the first one wakes it up."""
+        """Submit `work`, for the loop to call. Of many, only the first one wakes it up."""
         self._waiting.append(work)
         if not self._is_woken:
             self._is_woken = True
@@ -85,7 +85,7 @@ class _Loop:
             self._waiting.popleft()()
 
     def ask(self, now: float) -> None:
-        """Have it answer, to see whether it turns."""
+        """Ask it to answer, to see whether it turns."""
         if self.silent_since is None:
             self.silent_since = now
             self.submit(self._answer)
@@ -207,14 +207,14 @@ class HandlerExecution:
             self._is_woken = True
             try:
                 loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed, and no caller waits
                 self._is_woken = False
 
     def _deliver(self) -> None:
         self._is_woken = False  # before the look, as `_Loop._drain`
         while self._ended:
             call, result, error = self._ended.popleft()
-            if call.outcome.done():  # it took too long, or nobody waits
+            if call.outcome.done():  # it took too long, or its caller is gone
                 continue
             if error is None:
                 call.outcome.set_result(result)

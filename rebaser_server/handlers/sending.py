@@ -1,4 +1,4 @@
-"""What leaves a key behind its commit: calls to other keys, and alarms of its timers.
+"""Messages that leave a key behind its commit: calls to other keys, and alarms of its timers.
 
 It is the background job of a key: due as soon as a commit has something to send (D1), it may be
 done again by another run at any time, and a commit says that it is done (D4). Each target knows how
@@ -222,7 +222,7 @@ class Alarms:
     async def arm(
         self, change_set: ChangeSet, service: str, key: str, name: str, timer: Timer
     ) -> None:
-        """Have the alarm of a timer ring at its next time, in place of one that it has."""
+        """Set the alarm of a timer to its next time, in place of one that it has."""
         js = self._streams.js
         token = blake3(name.encode()).hexdigest(16)
         subject = self._streams.join("rebaser.alarms", *change_set, token)

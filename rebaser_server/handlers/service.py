@@ -1,4 +1,4 @@
-"""What users write: a service, its state, its handlers.
+"""Declarations that users write: a service, its state, its handlers.
 
 orders = Service("orders")
 
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Final, Generic, TypeVar, dataclass_transform, overload
 
 import orjson
@@ -76,7 +77,7 @@ class CallRefused(RebaserError):
 
 
 class CallUnkeepable(RebaserError):
-    """What a handler left cannot be kept: it is no JSON, or too large. No repetition helps."""
+    """The result or the state that a handler left cannot be kept: no JSON, or too large. Final."""
 
 
 class Context(Generic[StateT]):
@@ -111,16 +112,16 @@ class Context(Generic[StateT]):
         self.cancelled: Final[list[str]] = []
         """Timers of the key that this call cancels."""
 
-    def to(self, key: str, service: str | None = None) -> "Target":
+    def to(self, key: str, service: str | None = None) -> "OtherKey":
         """Return another key, of this service or another one, to send calls to.
 
         Example:
             ctx.to("p-7", "payments").send("charge", 3)
         """
-        return Target(self.sends, service or self.service, key)
+        return OtherKey(self.sends, service or self.service, key)
 
     def send(self, handler: str, /, *arguments: Any, **options: Any) -> None:
-        """Call a handler of this very key later: see `Target.send`."""
+        """Call a handler of this very key later: see `OtherKey.send`."""
         self.to(self.key).send(handler, *arguments, **options)
 
     def cancel(self, timer: str) -> None:
@@ -128,8 +129,8 @@ class Context(Generic[StateT]):
         self.cancelled.append(timer)
 
 
-class Target:
-    """Another key, as a handler sends calls to it."""
+class OtherKey:
+    """A key other than the call's, as a handler sends calls to it."""
 
     def __init__(self, sends: "list[Send]", service: str, key: str) -> None:
         self._sends = sends
@@ -603,7 +604,7 @@ class Service:
             state=None if self._state.kind is None else _schema(self._state_adapter),
         )
 
-    def test_context(self, key: str, state: Any = None) -> Context[Any]:
+    def context(self, key: str, state: Any = None) -> Context[Any]:
         """Return a context to call handlers with in a test: with this state, or as a key begins.
 
         What a handler does to it stays in it: `state`, `sends`, `cancelled`.
@@ -613,10 +614,9 @@ class Service:
         return Context(state, self.name, _checked(key, "key"), RequestId(), datetime.now(UTC), None)
 
     def run(self, *others: "Service") -> None:
-        """Serve this service, and `others`, until the process is told to stop.
+        """Serve this service, and `others`, until SIGTERM or SIGINT.
 
         Settings are the variables REBASER_*, as for `rebaser serve`.
         """
-        from rebaser_server.handlers.serving import run  # noqa: PLC0415 - not to declare
-
-        run([self, *others])
+        # By name, and late: a program that declares a service loads nothing of a worker.
+        import_module("rebaser_server.service.worker").run([self, *others])

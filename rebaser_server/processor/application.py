@@ -47,7 +47,7 @@ class Unprocessable(RebaserError):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a request, and what its commit says of it."""
+    """Outcome of a request, and what its commit says of it."""
 
     settled: SettledRequest
     is_edit: bool = False

@@ -82,7 +82,7 @@ class Crowd:
 _DIFFERENT = {
     "CHECKPOINT_EVERY": ("5", "40", "300"),
     "CONCURRENCY": ("1", "4", "16"),
-    "HISTORY__MAX_COMMITS": ("25", "200"),
+    "HISTORY__MAX_COMMITS": ("100", "200"),
     "QUIET_PERIOD": ("0.2", "0.6", "3"),
     "RECONCILE_INTERVAL": ("0.5", "1", "3"),
 }
@@ -160,7 +160,7 @@ class Size:
         While a cluster has no majority, or the disk of NATS is slow, the recorder reads nothing,
         and must find it all later; nor does it read as fast as a crowd is settled.
         """
-        return 5_000 if self.crowded else 100 if self.cluster else 25
+        return 5_000 if self.crowded else 100 if self.cluster else 40
 
     def own_variables(self, rng: random.Random) -> dict[str, str]:
         """Settings of one daemon."""

@@ -1,6 +1,5 @@
 """Each example runs as it stands, against a Rebaser that is up."""
 
-import asyncio
 import re
 import shutil
 import subprocess
@@ -9,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_client import BatchOutcome, connect
-from rebaser_core.ids import ChangeSetId, WorkspaceId
 from tests.docs.conftest import ROOT, Up, install
-from tests.helpers.batches import new_id
 from tests.helpers.eventually import eventually
 from tests.helpers.machine_requirements import lacking, program
 
@@ -165,22 +161,3 @@ def test_tables_of_tpch_follow_a_tax_and_a_rule(up: Up) -> None:
         *("local_suppliers", "pricing_summary", "returned_items", "shipping_modes"),
         *("shipping_priority", "supplier_revenue", "top_suppliers"),
     ]
-
-
-def test_another_application_counts_beside_a_rebaser(up: Up, tmp_path: Path) -> None:
-    """Under its own prefix, on the same NATS."""
-    command = [sys.executable, EXAMPLES / "counter.py", up.nats.url, tmp_path / "counters"]
-
-    async def enqueue() -> BatchOutcome:
-        await eventually((tmp_path / "counters").exists, within=120)
-        updates = [{"putValue": {"valueId": new_id(), "value": 1}}]
-        async with connect(up.nats.url, prefix="counters") as client, asyncio.timeout(60):
-            return await client.change_set(WorkspaceId(), ChangeSetId()).enqueue(updates)
-
-    with subprocess.Popen(command, cwd=ROOT) as counter:
-        try:
-            outcome = asyncio.run(enqueue())
-            assert outcome.commit is not None
-            assert counter.poll() is None
-        finally:
-            counter.terminate()

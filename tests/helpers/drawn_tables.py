@@ -362,7 +362,7 @@ class _Functions(Mapping[str, Callable[..., Any]]):
         return self
 
 
-P: Final = "CAST(:p AS DECIMAL(12,2))"
+P: Final = "TRY_CAST(:p AS DECIMAL(12,2))"
 ZERO: Final = f"CASE WHEN {P} = 2 THEN 0 ELSE 1 END"
 
 

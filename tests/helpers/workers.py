@@ -11,8 +11,8 @@ from rebaser_core.calls import key_of
 from rebaser_server.handlers.application import HandlerApplication, content_of
 from rebaser_server.handlers.content import KeyContent
 from rebaser_server.handlers.service import Service
-from rebaser_server.handlers.serving import serve
 from rebaser_server.runtime.tasks import Shutdown, background
+from rebaser_server.service.worker import serve
 from tests.helpers.deployment import Deployment
 
 SCALED: dict[str, Any] = {

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rebaser_core import codecs
 from rebaser_core.activities import Activity
+from rebaser_core.calls import CallRequest, ServiceRecord, StateQuery, StateReply
 from rebaser_core.commits import (
     Commit,
     ControlState,
@@ -92,6 +93,10 @@ TYPES: Final = {
         DifferenceReply,
         RevertQuery,
         RevertReply,
+        CallRequest,
+        ServiceRecord,
+        StateQuery,
+        StateReply,
     )
 }
 

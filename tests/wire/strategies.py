@@ -160,6 +160,7 @@ def drawn(kind: Any, metadata: Sequence[Any] = ()) -> st.SearchStrategy[Any]:  #
         Any: lambda: json_values,
         NoneType: st.none,
         bool: st.booleans,
+        float: lambda: st.floats(0, 1e9),
         dict: lambda: st.dictionaries(*map(drawn, parts), max_size=2),
         int: lambda: st.integers(*_limits(metadata)),
         Literal: lambda: st.sampled_from(parts),
