@@ -8,6 +8,7 @@ from functools import partial
 from rebaser_core.errors import RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_core.registry import Registry
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.nats_watch import StreamEnds
 from rebaser_server.cluster.provisioning import Provisioner
@@ -23,6 +24,7 @@ from rebaser_server.graph_application.state_machine import (
     open_state_loader,
 )
 from rebaser_server.graph_application.tables import TableHoldings
+from rebaser_server.handlers.checkpoints import KeyMachine
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.settings.settings import Settings
 
@@ -92,9 +94,13 @@ class Examination:
         except (StreamNotFound, OSError) as error:
             yield _not_done("history", error)
             return
-        loaders = [
-            open_state_loader(self.provisioner.streams.js, self.settings, c) for c in change_sets
-        ]
+        streams = self.provisioner.streams
+        loaders = [open_state_loader(streams.js, self.settings, each) for each in change_sets]
+        of_services = {each.workspace_id async for each in Registry(streams).services()}
+        for number, loader in enumerate(loaders):
+            if loader.change_set.workspace_id in of_services:
+                machine = KeyMachine(loader.batches.files)
+                loaders[number] = replace(loader, machine=machine)
         try:
             async for finding in check_requests(self.provisioner.streams, loaders):
                 yield finding
