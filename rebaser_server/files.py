@@ -55,6 +55,9 @@ _REMEMBERED: Final = 10_000
 milliseconds."""
 
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
 def _sync_file(path: Path) -> None:
     """Return once the bytes of the file, from any process, are on the disk; not yet its name.
 
@@ -439,6 +442,8 @@ class SharedFiles:
             if isinstance(self._files, LocalFileSystem) or not is_of_store(error):
                 with suppress(OSError):
                     self.delete(str(target.relative_to(self._root)))
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:  # Arrow does not say where
+                raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
             raise
 
 
