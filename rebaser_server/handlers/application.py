@@ -80,17 +80,16 @@ class HandlerApplication(KeyMachine, Application):
         end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
         if reason := closed_reason(ownership.state):
             return Applied(reject(end(outcome=RequestOutcome.REFUSED), reason))
-        # A run that goes on with the sends of another may come later than ids are remembered.
+        # O4: a run that goes on with the sends of another may come later than ids are remembered.
         if message.origin is not None and content.has_heard(message.origin):
             return Applied(end(outcome=RequestOutcome.DUPLICATE))
         try:
             effect, result = await self._effect(content, request, message)
             is_call = not (message.timer or message.cancel or message.firing)
             handler = message.handler if is_call else None
-        except CallRefused as error:
-            return Applied(reject(end(outcome=RequestOutcome.REFUSED), str(error)))
-        except Reject as error:
-            return Applied(reject(end(outcome=RequestOutcome.REFUSED), str(error) or "rejected"))
+        except (CallRefused, Reject) as error:
+            refused = reject(end(outcome=RequestOutcome.REFUSED), str(error) or "rejected")
+            return Applied(refused, call=_heard(content, message))
         except CallUnkeepable as error:
             raise Unprocessable(str(error)) from error
         content.take(effect)
@@ -293,3 +292,12 @@ class HandlerApplication(KeyMachine, Application):
 
     def _open_loader(self, change_set: ChangeSet) -> StateLoader:
         return StateLoader(change_set, CommitLog(self._streams, change_set), self._batches, self)
+
+
+def _heard(content: KeyContent, refused: CallRequestV1) -> CallEffect | None:
+    """Note that a call of another key was refused: sent again, it is refused for good (O4)."""
+    if refused.origin is None:
+        return None
+    effect = KeyChange(heard=refused.origin)
+    content.take(effect)
+    return CallEffect(effect=effect.to_json())

@@ -186,11 +186,11 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         ),
     ),
     (
-        NoSuchService,
+        client.NoSuchService,
         "`rebaser services` lists them; `rebaser serve --app MODULE:NAME` serves one.",
     ),
     (
-        CallTimeout,
+        client.CallTimeout,
         "`rebaser queue` shows what waits, `rebaser log SERVICE/KEY` the calls that are settled.",
     ),
     (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
