@@ -3,9 +3,13 @@
 RebaserError
 ├── DeploymentInconsistent  NATS and store, or the streams, are not of one deployment
 ├── StoreNotKnown       no setting, no id and no Rebaser tells where the store is
+├── PackageMissing      a package is not installed that the settings take
+├── StoreInNats         values and tables take a folder or an object store
 ├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
 ├── MissingBatch        a batch is not where a request or a commit says
 ├── NotRetained         the past that was asked for is not kept, or not there yet
+├── NotABranch          the change set has no head to differ from
+├── NotRevertible       the commit changed nothing that could be reverted
 ├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
 └── RunEnded
     ├── LeaseLost       the task may be another's by now: settle nothing (W15)
@@ -44,12 +48,28 @@ class StoreNotKnown(RebaserError):
     """The store is not known: neither settings nor Rebasers name it. It was not read."""
 
 
+class PackageMissing(RebaserError):
+    """A package is not installed that the settings take; the message names its extra."""
+
+
+class StoreInNats(RebaserError):
+    """Values and tables were to be kept, or read, in a store that is in NATS."""
+
+
 class MissingBatch(RebaserError):
     """The address leads to no batch."""
 
 
 class NotRetained(RebaserError):
     """The state of that commit cannot be loaded."""
+
+
+class NotABranch(RebaserError):
+    """The change set has no head to differ from."""
+
+
+class NotRevertible(RebaserError):
+    """The commit changed no definition, so it cannot be reverted."""
 
 
 class BackgroundEnded(RebaserError):

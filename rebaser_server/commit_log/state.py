@@ -29,7 +29,7 @@ from rebaser_core.messages import Correction, DvuResultInfo, Inline, UpdatesAddr
 from rebaser_core.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import StoreFiles
 from rebaser_server.settings.settings import HistorySettings
 
 SMALL_BATCH: Final = 200
@@ -40,7 +40,7 @@ SMALL_BATCH: Final = 200
 class ResultFiles:
     """Files in which a background job left its results; the application knows their format."""
 
-    files: SharedFiles
+    files: StoreFiles
     run: str
     """Key of the directory in which the files lie."""
     names: Sequence[str]

@@ -16,7 +16,8 @@ from rebaser_server.commit_log.garbage_collection import CONDEMNED, Garbage, Gar
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
-from rebaser_server.files import CHANGE_SETS, change_sets_in
+from rebaser_server.errors import StoreInNats
+from rebaser_server.files import CHANGE_SETS, StoreFiles, change_sets_in, shared_files
 from rebaser_server.graph_application.state_machine import (
     GraphStateMachine,
     open_checkpoints,
@@ -89,12 +90,13 @@ class Examination:
                 yield finding
         try:
             change_sets = await self._change_sets()
-        except (StreamNotFound, OSError) as error:
+            loaders = [
+                open_state_loader(self.provisioner.streams.js, self.settings, c)
+                for c in change_sets
+            ]
+        except (StreamNotFound, StoreInNats, OSError) as error:
             yield _not_done("history", error)
             return
-        loaders = [
-            open_state_loader(self.provisioner.streams.js, self.settings, c) for c in change_sets
-        ]
         try:
             async for finding in check_requests(self.provisioner.streams, loaders):
                 yield finding
@@ -112,7 +114,9 @@ class Examination:
     async def store(self) -> AsyncIterator[Finding]:
         """Whether the store belongs to the deployment."""
         provisioner, store = self.provisioner, self.settings.store
-        deployment = DeploymentId(provisioner.streams, open_shared_files(store))
+        deployment = DeploymentId(
+            provisioner.streams, open_shared_files(store, provisioner.streams)
+        )
         if problem := await deployment.problem():
             is_lost = await deployment.in_store() is None
             yield Finding(
@@ -128,7 +132,7 @@ class Examination:
 
     async def _losses(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         """Messages that NATS had confirmed and lost, as Rebasers found it, or as it shows now."""
-        files = open_shared_files(self.settings.store)
+        files = open_shared_files(self.settings.store, provisioner.streams)
         ends = StreamEnds(provisioner.streams, files)
         losses = {loss.name: loss for loss in await ends.losses(await ends.noted())}
         losses |= {loss.name: loss for loss in await ends.kept()}
@@ -150,11 +154,11 @@ class Examination:
                 change_sets.add(self.provisioner.streams.parse_change_set(subject))
             except UnknownSubject:
                 continue  # `strays` reports it
-        return sorted(change_sets | await asyncio.to_thread(self._in_store, change_sets))
+        files = open_shared_files(self.settings.store, self.provisioner.streams)
+        return sorted(change_sets | await asyncio.to_thread(self._in_store, files, change_sets))
 
-    def _in_store(self, logged: set[ChangeSet]) -> set[ChangeSet]:
+    def _in_store(self, files: StoreFiles, logged: set[ChangeSet]) -> set[ChangeSet]:
         """The change sets that have checkpoints; a sample looks into workspaces without a log."""
-        files = open_shared_files(self.settings.store)
         workspaces = set(files.list_names(CHANGE_SETS))
         if self.sample is not None:  # one listing each, of which an object store makes seconds
             workspaces -= {str(each.workspace_id) for each in logged}
@@ -167,7 +171,7 @@ class Examination:
             provisioner.streams,
             batches,
             GraphStateMachine(open_checkpoints(store)).kept_metadata,
-            TableHoldings(batches.files),
+            TableHoldings(shared_files(batches.files)),
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()

@@ -127,7 +127,7 @@ class HandlerApplication(Application):
         for name in sorted(self._files.list_names(directory), reverse=True):
             if at is None or int(name) <= at:
                 with suppress(FileNotFoundError):  # removed meanwhile: a later one is there
-                    return int(name), json.loads(bytes(self._files.get(f"{directory}/{name}")))
+                    return int(name), json.loads(self._files.get(f"{directory}/{name}"))
         return None
 
     def on_purge(self, change_set: ChangeSet, commit: int) -> None:

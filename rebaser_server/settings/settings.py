@@ -256,7 +256,7 @@ class StoreSettings(SettingsGroup):
     """Place of the checkpoints; all Rebasers of a deployment share it."""
 
     root: Url = "rebaser-data/store"
-    """A directory, or a URI of an object store."""
+    """A directory or a URI of an object store; or, for services alone, `nats:` for NATS."""
     options: Options = Field(default_factory=dict)
     """Options of the object store's client: region, endpoint, keys."""
     orphan_retention: Duration = timedelta(days=1)
@@ -296,7 +296,11 @@ class StoreSettings(SettingsGroup):
     def _store_is_no_source(self) -> Self:
         path = self.root.removeprefix("file://")
         for folder in filter(None, self.sources.split(":")):
-            if "://" not in path and Path(path).resolve().is_relative_to(Path(folder).resolve()):
+            if (
+                path != "nats:"
+                and "://" not in path
+                and Path(path).resolve().is_relative_to(Path(folder).resolve())
+            ):
                 raise ValueError(
                     f"the store lies below the sources {folder}, so that clients of one workspace "
                     "could read what another has: name folders without it"
