@@ -3,8 +3,6 @@
 RebaserError
 ├── DeploymentInconsistent  NATS and store, or the streams, are not of one deployment
 ├── StoreNotKnown       no setting, no id and no Rebaser tells where the store is
-├── PackageMissing      a package is not installed that the settings take
-├── StoreInNats         values and tables take a folder or an object store
 ├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
 ├── MissingBatch        a batch is not where a request or a commit says
 ├── NotRetained         the past that was asked for is not kept, or not there yet
@@ -46,14 +44,6 @@ class DeploymentInconsistent(RebaserError):
 
 class StoreNotKnown(RebaserError):
     """The store is not known: neither settings nor Rebasers name it. It was not read."""
-
-
-class PackageMissing(RebaserError):
-    """A package is not installed that the settings take; the message names its extra."""
-
-
-class StoreInNats(RebaserError):
-    """Values and tables were to be kept, or read, in a store that is in NATS."""
 
 
 class MissingBatch(RebaserError):

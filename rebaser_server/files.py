@@ -38,9 +38,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from rebaser_core.errors import MalformedId
+from rebaser_core.errors import MalformedId, RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_server.errors import PackageMissing, StoreInNats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +143,14 @@ def is_of_store(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
         return True
     return AWAY.search(str(error)) is not None
+
+
+class PackageMissing(RebaserError):
+    """A package is not installed that the settings take; the message names its extra."""
+
+
+class StoreInNats(RebaserError):
+    """Values and tables were to be kept, or read, in a store that is in NATS."""
 
 
 _NOT_IN_NATS: Final = (

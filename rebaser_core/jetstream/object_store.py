@@ -230,11 +230,15 @@ class ObjectStore:
     async def put_if_absent(self, name: str, payload: bytes) -> bool:
         """Store the object unless there is one; return whether it was stored.
 
-        Of several at once, one is. What `delete` leaves counts as an object, `remove` leaves
-        nothing. Failed, it may be stored (`NatsUnreachable`) or leave chunks that lie there unused.
+        Of several at once, one is. What `delete` leaves counts as an object; `remove` leaves
+        nothing. Failed or cancelled, it is as `put`.
         """
         info, chunks = await self._chunk(name, payload)
-        await self._put_chunks(info.nuid, chunks)
+        try:
+            await self._put_chunks(info.nuid, chunks)
+        except BaseException:
+            await self._drop_chunks(info.nuid)
+            raise
         try:
             await self._put_meta(info, {}, expected_last=0)
         except WrongLastSequence:

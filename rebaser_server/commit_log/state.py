@@ -580,5 +580,9 @@ class StateMachine(Protocol):
     def put_back(self, state: State, snapshot: Snapshot) -> None:
         """Add the changes of this snapshot, which was not written, to the next one."""
 
-    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
-        """Note the log's purge: checkpoints before that of `commit` are not needed any more."""
+    async def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+        """Note the log's purge: checkpoints before that of `commit` are not needed any more.
+
+        Raises:
+            OSError: the store did not delete them; a later purge does.
+        """

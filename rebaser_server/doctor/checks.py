@@ -16,8 +16,7 @@ from rebaser_server.commit_log.garbage_collection import CONDEMNED, Garbage, Gar
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
-from rebaser_server.errors import StoreInNats
-from rebaser_server.files import CHANGE_SETS, StoreFiles, change_sets_in, shared_files
+from rebaser_server.files import CHANGE_SETS, StoreFiles, StoreInNats, change_sets_in, shared_files
 from rebaser_server.graph_application.state_machine import (
     GraphStateMachine,
     open_checkpoints,

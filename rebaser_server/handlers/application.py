@@ -1,5 +1,6 @@
 """Services as the application that the core drives: a key is a change set, a call a request."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -130,7 +131,10 @@ class HandlerApplication(Application):
                     return int(name), json.loads(self._files.get(f"{directory}/{name}"))
         return None
 
-    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+    async def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+        await asyncio.to_thread(self._delete_before, change_set, commit)
+
+    def _delete_before(self, change_set: ChangeSet, commit: int) -> None:
         directory = change_set_directory(change_set)
         for name in self._files.list_names(directory):
             if int(name) < commit:
