@@ -1,4 +1,4 @@
-"""What takes Arrow of the files of a store: object stores, and parts and maps of any file.
+"""Files of a store by Arrow: those in object stores, and parts and maps of any file.
 
 Only `files` imports it, where it is needed first.
 """

@@ -204,7 +204,7 @@ class StoreFiles(Protocol):
         """The names in a directory, sorted; empty for a missing directory."""
 
     def list_infos(self, directory: str) -> list[FileInfo]:
-        """What is in a directory; empty for a missing directory."""
+        """Files and directories in a directory; empty for a missing directory."""
 
     def delete(self, path: str) -> None:
         """Delete the file; a missing one is no error."""

@@ -1,8 +1,8 @@
 """Whole files as objects in a bucket of NATS, for a deployment that has neither folder nor S3.
 
-The directories of a path are parts of the bucket, so that one of them is listed by its subjects,
-however many files the others have: `a/b/c` is the object `c` in the part `a.b`. A file is there
-once its description is, which replaces that of another version; its chunks are there before.
+The directories of a path are parts of the bucket, so that one is listed by its subjects without a
+look at the others: `a/b/c` is the object `c` in the part `a.b`. A file is there once its description
+is, which replaces that of another version; its chunks are there before.
 """
 
 import asyncio
@@ -85,10 +85,10 @@ class NatsFiles:
         return sorted({_first_name(subject.removeprefix(prefix)) for subject in subjects})
 
     def list_infos(self, directory: str) -> list[FileInfo]:
-        """What is in a directory; empty for a missing directory.
+        """Files and directories in a directory; empty for a missing directory.
 
-        The time of a directory is that of its newest file. What `put` leaves when it is cut off is
-        listed among the unfinished files.
+        The time of a directory is that of its newest file. Chunks that a `put` left when it was cut
+        off are listed among the unfinished files.
         """
         found: dict[str, FileInfo] = {}
         for path, info in self._wait(self._infos(directory)):
@@ -162,7 +162,7 @@ class NatsFiles:
         return found
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the loop do the work, and return its result.
+        """Run the work on the loop, and return its result.
 
         Raises:
             FileNotFoundError: there is no such object.

@@ -1,4 +1,4 @@
-"""What clients and browsers get to know of an application, beyond replies to requests."""
+"""Presentation of an application to clients and browsers, beyond replies to requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Never

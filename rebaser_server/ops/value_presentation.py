@@ -1,4 +1,4 @@
-"""What clients and browsers get to know of values."""
+"""Presentation of values to clients and browsers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -296,11 +296,7 @@ class StoreSettings(SettingsGroup):
     def _store_is_no_source(self) -> Self:
         path = self.root.removeprefix("file://")
         for folder in filter(None, self.sources.split(":")):
-            if (
-                path != "nats:"
-                and "://" not in path
-                and Path(path).resolve().is_relative_to(Path(folder).resolve())
-            ):
+            if "://" not in path and Path(path).resolve().is_relative_to(Path(folder).resolve()):
                 raise ValueError(
                     f"the store lies below the sources {folder}, so that clients of one workspace "
                     "could read what another has: name folders without it"

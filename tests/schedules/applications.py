@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from examples.counter import CounterApplication, total_of
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state import State, StateMachine
@@ -11,11 +10,14 @@ from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.run import Executor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine
-from rebaser_server.service.composition import MakeApplication
+from rebaser_server.ops.presentation import Presentation
+from rebaser_server.ops.value_presentation import ValuePresentation
+from rebaser_server.service.composition import MakeApplication, MakePresentation
 from rebaser_server.service.daemon import ValueGraph
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.chaos.history import Kind
+from tests.helpers.counter import CounterApplication, total_of
 from tests.schedules.fake_delta import STORE_FAILS, Lake
 from tests.schedules.record import Record
 
@@ -24,6 +26,8 @@ class Kin(Protocol):
     """All that a schedule asks of an application."""
 
     has_branches: bool
+
+    presentation: MakePresentation
 
     def maker(self, settings: Settings, executor: Executor) -> MakeApplication:
         """For one Rebaser."""
@@ -42,6 +46,7 @@ class ValueGraphs:
     """Rebaser's own."""
 
     has_branches = True
+    presentation = ValuePresentation
 
     def __init__(self, root: str, lake: Lake) -> None:
         self._root = root
@@ -69,6 +74,7 @@ class Counters:
     """The smallest one: whatever takes effect twice, or not at all, shows in a number."""
 
     has_branches = False
+    presentation = staticmethod(lambda _: Presentation())
 
     def __init__(self, fails: Callable[[], bool]) -> None:
         """`fails`: whether the store does not answer this time."""
