@@ -1,8 +1,8 @@
 """Whole files as objects in a bucket of NATS, for a deployment that has neither folder nor S3.
 
 The directories of a path are parts of the bucket, so that one is listed by its subjects without a
-look at the others: `a/b/c` is the object `c` in the part `a.b`. A file is there once its description
-is, which replaces that of another version; its chunks are there before.
+look at the others: `a/b/c` is the object `c` in the part `a.b`. A file is there once its
+description is, which replaces that of another version; its chunks are there before.
 """
 
 import asyncio
