@@ -15,6 +15,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import HistoryInconsistent, LogGone, NeedsNewerVersion, NotRetained
+from rebaser_server.files import shared_files
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.dead_letters import store_dead_letter
@@ -98,7 +99,10 @@ async def _damage_of_rows(loader: StateLoader) -> str:
 
 def _lost_tables(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
     """Tables that values have and that are not whole in the store; `deep`: all bytes are read."""
-    tables, workspace = TableFiles(loader.batches.files), str(loader.change_set.workspace_id)
+    tables, workspace = (
+        TableFiles(shared_files(loader.batches.files)),
+        str(loader.change_set.workspace_id),
+    )
     lost = []
     for key in graph_of(present).referred_keys():
         try:

@@ -1,5 +1,6 @@
 """Contents of keys, and their checkpoints: files of plain JSON beside those of graphs."""
 
+import asyncio
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from typing import Any, Final
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state import Checkpoint, Snapshot, State, StateMachine
-from rebaser_server.files import SharedFiles, change_set_directory
+from rebaser_server.files import StoreFiles, change_set_directory
 from rebaser_server.handlers.content import KeyContent
 
 _SAVED_AFTER: Final = 100
@@ -29,7 +30,7 @@ class _Saved:
 class KeyMachine(StateMachine):
     """A `StateMachine` whose contents are `KeyContent`."""
 
-    def __init__(self, files: SharedFiles) -> None:
+    def __init__(self, files: StoreFiles) -> None:
         self._files = files
 
     def empty(self) -> KeyContent:
@@ -78,10 +79,13 @@ class KeyMachine(StateMachine):
         for name in sorted(self._files.list_names(directory), reverse=True):
             if at is None or int(name) <= at:
                 with suppress(FileNotFoundError):  # removed meanwhile: a later one is there
-                    return int(name), json.loads(bytes(self._files.get(f"{directory}/{name}")))
+                    return int(name), json.loads(self._files.get(f"{directory}/{name}"))
         return None
 
-    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+    async def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+        await asyncio.to_thread(self._delete_before, change_set, commit)
+
+    def _delete_before(self, change_set: ChangeSet, commit: int) -> None:
         directory = change_set_directory(change_set)
         for name in self._files.list_names(directory):
             if int(name) < commit:

@@ -186,4 +186,4 @@ async def _is(found: Any, expected: Any) -> bool:
 async def alarms(deployment: Deployment) -> AsyncIterator[Alarms]:
     alarms = Alarms(deployment.streams)
     await alarms._ensure()
-    yield alarms
+    return alarms
