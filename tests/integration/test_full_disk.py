@@ -22,8 +22,12 @@ from rebaser_server.store.compaction import compact
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved
 from tests.helpers.graph_builder import Builder
 from tests.helpers.machine_requirements import lacking
+from tests.helpers.table_sheet import TableSheet
+from tests.unit.store.test_publications import Shelf
 
 OCTETS = 2 << 20
+SCRATCH = 256 << 20
+"""Bytes for a Spark's own files and those of its queries."""
 FULL = "No space left on device|Generic LocalFileSystem error"
 
 
@@ -77,6 +81,7 @@ def test_a_file_is_as_it_was_until_there_is_room(disk: Path, left: int) -> None:
     batches.put("key", bytes(100_000))
 
     assert is_transient(refused.value)
+    assert str(disk) in str(refused.value)
     assert kept == b"before"
     assert batches.get("key") == bytes(100_000)
 
@@ -164,3 +169,87 @@ def test_a_compaction_changes_nothing_until_there_is_room(disk: Path) -> None:
     assert step == "superseded rows dropped"
     assert kept is not None
     assert kept.commit == last
+
+
+# ---------------------------------------------------------------------------------------- tables
+
+NUMBERS = "SELECT id, id * :factor AS many FROM range(300000)"
+SPREAD = (
+    "SELECT id % 100000 AS key, max(sha2(CAST(id AS string), 256)) AS text FROM range(300000) "
+    "GROUP BY key"
+)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+async def test_a_table_without_room_in_the_store_is_no_fault_of_its_query(
+    disk: Path, tmp_path: Path
+) -> None:
+    """It is computed once there is room, and nothing else is left."""
+    executor = SparkExecutor(SparkOptions(tmp_path / "spark", master="local[2]"))
+    sheet = TableSheet(executor, disk / "store")
+    sheet.source("factor", 2)
+    sheet.query("numbers", NUMBERS, "factor")
+    sheet.query("doubled", "SELECT many FROM numbers WHERE id < 9", "numbers")
+
+    try:
+        with full(disk), pytest.raises(OSError, match=FULL) as refused:
+            await sheet.compute()
+        await sheet.compute()
+    finally:
+        await sheet.close()
+        await executor.close()
+
+    assert is_transient(refused.value)
+    assert str(disk) in str(refused.value)
+    assert {row["many"] for row in sheet.rows("doubled")} == {*range(0, 18, 2)}
+    stored = list(sheet.tables.stored())
+    assert [len(table.attempts) for table in stored] == [1, 1]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+async def test_a_query_without_room_for_its_own_files_is_computed_once_there_is_some(
+    tmp_path: Path,
+) -> None:
+    """The error says where to make room."""
+    with mounted(tmp_path / "disk", SCRATCH) as disk:
+        options = SparkOptions(disk / "spark", master="local[2]")
+        executor = SparkExecutor(options, has_tables=lambda: True)
+        sheet = TableSheet(executor, tmp_path / "store")
+        sheet.query("first", "SELECT 1 AS id")
+        try:
+            await sheet.compute()
+            sheet.query("spread", SPREAD)
+            with full(disk), pytest.raises(OSError, match=FULL) as refused:
+                await sheet.compute()
+            await sheet.compute()
+        finally:
+            await sheet.close()
+            await executor.close()
+
+    assert is_transient(refused.value)
+    assert "make room in REBASER_SPARK__STATE_DIRECTORY" in str(refused.value)
+    assert len(sheet.rows("spread")) == 100_000
+
+
+@pytest.mark.parametrize("left", [0, 4096, 65_536])
+def test_published_tables_are_those_before_until_there_is_room(
+    disk: Path, tmp_path: Path, left: int
+) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.folder = disk / "published"
+    shelf.publications = shelf.another()
+    shelf.publish(1, numbers=10)
+
+    with full(disk, left):
+        with pytest.raises(OSError, match=FULL) as refused:
+            shelf.publish(2, numbers=100_000, others=100_000)
+        kept = shelf.rows("numbers"), shelf.commits("numbers")
+    shelf.publish(2, numbers=100_000, others=100_000)
+
+    assert is_transient(refused.value)
+    assert str(disk) in str(refused.value)
+    assert kept == (10, [1])
+    assert shelf.commits("numbers") == [1, 2]
+    assert (shelf.rows("numbers"), shelf.rows("others")) == (100_000, 100_000)

@@ -16,10 +16,13 @@ from rebaser_server.compute.run import Executor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.handlers import Context, sending
-from rebaser_server.handlers.application import HandlerApplication, content_of
+from rebaser_server.handlers.application import HandlerApplication
+from rebaser_server.handlers.checkpoints import content_of
 from rebaser_server.handlers.execution import HandlerExecution, HandlerHeldUp
 from rebaser_server.handlers.service import Handler
-from rebaser_server.service.composition import MakeApplication
+from rebaser_server.ops.presentation import Presentation
+from rebaser_server.ops.value_presentation import ValuePresentation
+from rebaser_server.service.composition import MakeApplication, MakePresentation
 from rebaser_server.service.daemon import ValueGraph
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
@@ -44,6 +47,8 @@ class Kin(Protocol):
     def change_sets(self, count: int, rng: random.Random) -> dict[ChangeSet, Any]:
         """What there is, with what clients know of it; they send to the first `count`."""
 
+    presentation: MakePresentation
+
     def maker(self, settings: Settings, executor: Executor) -> MakeApplication:
         """For one Rebaser."""
 
@@ -61,6 +66,7 @@ class ValueGraphs:
     """Rebaser's own."""
 
     has_branches = True
+    presentation = ValuePresentation
 
     def __init__(self, root: str, lake: Lake) -> None:
         self._root = root
@@ -95,6 +101,7 @@ class Bank:
     """Accounts that pay each other: what is sent twice, not at all or too early shows in books."""
 
     has_branches = False
+    presentation = staticmethod(lambda _: Presentation())
 
     def __init__(self, seed: object, fails: Callable[[], bool]) -> None:
         """`fails`: whether the store does not answer this time."""

@@ -134,7 +134,12 @@ class Rebaser(Person):
     async def _serve(self) -> None:
         self.shutdown = Shutdown()
         settings = Settings.model_validate({"instance_id": self.name, **self._settings})
-        await serve(settings, self._kin.maker(settings, self._executor), self.shutdown)
+        await serve(
+            settings,
+            self._kin.maker(settings, self._executor),
+            self.shutdown,
+            make_presentation=self._kin.presentation,
+        )
 
     @property
     def alive(self) -> bool:

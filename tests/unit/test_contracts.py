@@ -28,7 +28,7 @@ FORBIDDEN: Final = [
     ("delta", "rebaser_server.compute.executors", "deltalake"),
     ("cli", "rebaser_server.commands.queue", "pyarrow"),
     ("cli", "rebaser_server.commands.support.deployment", "rebaser_server.files"),
-    ("cli", "rebaser_client.client", "pandas"),
+    ("cli", "rebaser_client.client", "pyarrow"),
     ("cli", "rebaser_server.cluster.pauses", "rebaser_server.store.checkpoints"),
     ("server", "rebaser_server.compute.plan", "rebaser_server.store.checkpoints"),
     ("server", "rebaser_server.values.rebase", "rebaser_server.processor.run"),
