@@ -103,31 +103,27 @@ def wrong_books(case: Case) -> Iterator[Violation]:
     for send in [each for each in sends if each.handler == "take"]:
         outcome = outcomes.get((send.target, send.id), "lost")
         by_pair[send.sender, send.target].append((send, outcome))
-    lost = 0
+    lost, by_name = 0, {each["key"]: change_set for change_set, each in accounts.items()}
     for change_set, account in accounts.items():
         state = account["state"]
         yield from _wrong_account(change_set, account)
         yield from _wrong_payments(case, change_set, state)
-        for other, counterpart in accounts.items():
-            pair = by_pair.get((change_set, other), [])
-            paid = [e for e in state["paid"] if e[0] == counterpart["key"]]
-            taken = [e for e in counterpart["state"]["taken"] if e[0] == account["key"]]
-            expected = [
-                [account["key"], *entry[1:]]
-                for entry, (_, outcome) in zip(paid, pair, strict=False)
-                if outcome == "applied"
-            ]
-            lost += sum(
-                entry[2]
-                for entry, (_, outcome) in zip(paid, pair, strict=False)
-                if outcome != "applied"
-            )
+        for other, paid in _by_other(state["paid"]).items():
+            target = by_name[other]
+            pair = by_pair.pop((change_set, target), [])
             if len(pair) != len(paid):
-                what = f"{len(paid)} payments to {other}, and {len(pair)} calls sent for them"
+                what = f"{len(paid)} payments to {target}, and {len(pair)} calls sent for them"
                 yield Violation("BANK", change_set, what)
-            elif taken != expected:
+                continue
+            taken = _by_other(accounts[target]["state"]["taken"]).get(account["key"], [])
+            said = list(zip(paid, (outcome for _, outcome in pair), strict=True))
+            expected = [entry for entry, outcome in said if outcome == "applied"]
+            lost += _sum([entry for entry, outcome in said if outcome != "applied"])
+            if [entry[1:] for entry in taken] != [entry[1:] for entry in expected]:
                 what = f"took {taken} of {change_set}, not {expected}"
-                yield Violation("BANK", other, what[:1_000])
+                yield Violation("BANK", target, what[:1_000])
+    for (sender, target), pair in by_pair.items():
+        yield Violation("BANK", sender, f"{len(pair)} calls to {target} without a payment")
     total = sum(each["state"]["balance"] for each in accounts.values())
     if total + lost != BALANCE * len(accounts):
         what = f"{len(accounts)} accounts have {total}, and {lost} were refused"
@@ -162,6 +158,14 @@ def _wrong_payments(case: Case, change_set: str, state: Mapping[str, Any]) -> It
     found = [transfer for _, transfer, _ in state["paid"]]
     if found != expected:
         yield Violation("BANK", change_set, f"paid {found}, not {expected}"[:1_000])
+
+
+def _by_other(entries: list[list[Any]]) -> dict[str, list[list[Any]]]:
+    """Entries of a book by the other account."""
+    found: dict[str, list[list[Any]]] = defaultdict(list)
+    for entry in entries:
+        found[entry[0]].append(entry)
+    return found
 
 
 def _sum(entries: list[list[Any]]) -> int:

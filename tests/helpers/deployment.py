@@ -77,7 +77,9 @@ class Daemon:
         directory: Path,
         variables: dict[str, str],
         command: Sequence[str | Path] = REBASER,
+        arguments: Sequence[str] = (),
     ) -> None:
+        """`arguments`: of `serve`."""
         self.name = name
         self._log = directory / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
@@ -86,10 +88,10 @@ class Daemon:
         with self._log.open("wb") as log:
             if command is REBASER and forkable(environment):
                 streams = StandardStreams(directory, self._log, self._log)
-                self.process = Fork("serve", environment=environment, streams=streams)
+                self.process = Fork("serve", *arguments, environment=environment, streams=streams)
                 return
             self.process = subprocess.Popen(
-                [*command, "serve"],
+                [*command, "serve", *arguments],
                 env=environment,
                 stdout=log,
                 stderr=log,

@@ -1,9 +1,8 @@
 """Calls between keys, through a real NATS: O1 to O5, in the log and on the wire."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
@@ -11,12 +10,13 @@ import pytest
 
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
-from rebaser_core.calls import CallRequest, CallRequestV1, Origin, key_of
+from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.records import utc_text
 from rebaser_core.requests import publish_request
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.handlers import Context, Reject, Service
-from rebaser_server.handlers.content import KeyContent
+from rebaser_server.handlers.content import KeyContent, Timer
 from rebaser_server.handlers.sending import Alarms
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
@@ -182,8 +182,37 @@ async def _is(found: Any, expected: Any) -> bool:
     return bool(await found == expected)
 
 
-@pytest.fixture
-async def alarms(deployment: Deployment) -> AsyncIterator[Alarms]:
-    alarms = Alarms(deployment.streams)
-    await alarms._ensure()
-    return alarms
+def _timer(seconds: float, set_by: int) -> Timer:
+    return Timer(
+        "hear", '["rung"]', utc_text(datetime.now(UTC) + timedelta(seconds=seconds)), set_by
+    )
+
+
+async def test_an_alarm_that_a_former_run_sets_late_replaces_none(working: Working) -> None:
+    """O5: a frozen run goes on with its job, while the next one has moved the timer."""
+    alarms = Alarms(working.deployment.streams)
+    async with working.worker(room_service()):
+        room = Room(working, "r-1")
+        await room.key.send("hear", "rung", after=3600, timer="t")
+        target = key_of("rooms", "r-1")
+        await room.key.send("hear", "rung", after=1, timer="t")
+        await eventually(lambda: _is(_sending(room), 0))
+
+        former = _timer(3600, set_by=1)
+        await alarms.arm(target, "rooms", "r-1", "t", former)
+
+        await eventually(lambda: _is(room.words(), ["rung"]))
+
+
+async def test_a_timer_that_is_set_to_a_time_that_rang_calls_again(working: Working) -> None:
+    """O5: each setting has its own alarm, though time and name are those of one before."""
+    past = datetime.now(UTC) - timedelta(hours=1)
+    async with working.worker(room_service()):
+        room = Room(working, "r-1")
+        for number in range(1, 3):
+            await room.key.send("hear", "rung", at=past, timer="t")
+            await eventually(lambda number=number: _is(room.words(), ["rung"] * number))
+
+
+async def _sending(room: Room) -> int:
+    return int((await room.key.state()).sending)
