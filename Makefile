@@ -54,8 +54,8 @@ unit: .venv/ready ## the tests without servers; EXAMPLES=20 draws so many times 
 slow: .venv/ready ## soak and scale runs
 	$(RUN) pytest -m slow $(PYTEST)
 
-chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINUTES=10 CLUSTER=1
-	$(RUN) tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5) $(if $(CLUSTER),--cluster)
+chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINUTES=10 CLUSTER=1 BANK=1
+	$(RUN) tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5) $(if $(CLUSTER),--cluster) $(if $(BANK),--bank)
 
 powercut: .venv/ready ## power cuts, judged; takes root and loop devices: make powercut SEED=7 CUTS=50 POWERCUT='--servers 3'
 	$(RUN) tests.powercut --seed $(or $(SEED),1) --cuts $(or $(CUTS),20) $(POWERCUT)

@@ -31,6 +31,7 @@ from rebaser_client.effects import (
 from rebaser_client.errors import ReadRefused
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
+    CallEffect,
     Commit,
     CommitV2,
     ControlState,
@@ -93,6 +94,8 @@ class LogEntry:
     """Last commit of head's log that a branch has merged by it, if it merges head's changes."""
     status: str | None
     """Status with which it closes the change set: applying, applied, abandoned or deleted."""
+    call: CallEffect | None = None
+    """Effect of the call that it settles."""
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as plain data, for programs."""
@@ -110,6 +113,7 @@ class LogEntry:
             "message": self.message,
             "merged": self.merged,
             "status": self.status,
+            **({} if self.call is None else {"call": self.call.to_wire()}),
         }
 
 
@@ -160,6 +164,7 @@ def _log_entry(
         message=settled.message,
         merged=_new(_cursor(commit.control), _cursor(known)),
         status=_new(_status(commit.control), _status(known)),
+        call=commit.call,
     )
 
 

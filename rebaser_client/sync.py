@@ -225,6 +225,7 @@ class SyncWorkspaces(Blocking[Workspaces]):
 
     create = blocking(Workspaces.create)
     all = blocking(Workspaces.all)
+    services = blocking(Workspaces.services)
     change_sets = blocking(Workspaces.change_sets)
     fork = blocking(Workspaces.fork)
     delete_workspace = blocking(Workspaces.delete_workspace)

@@ -314,7 +314,11 @@ class AddressBook:
 
     async def _head(self, workspace: WorkspaceRecordV1) -> AddressedChangeSet:
         change_set = ChangeSet(workspace.workspace_id, workspace.head)
-        return AddressedChangeSet(workspace, await self._registry.change_set(change_set))
+        try:
+            record = await self._registry.change_set(change_set)
+        except NoSuchChangeSet:  # of a service, which has keys and no head
+            record = new_workspace(workspace.name, *change_set, workspace.by).head
+        return AddressedChangeSet(workspace, record)
 
     async def _of_ids(self, address: str) -> AddressedChangeSet | None:
         """The change set of one whole id or of two; None if it is not registered, or not an id."""

@@ -152,6 +152,8 @@ class SettledRequest(WireModel):
 class CallEffect(WireModel):
     """Effect of a call. A replay takes it over, and calls no handler again."""
 
+    handler: str | None = None
+    """Handler that was called; None: a timer was set, or came."""
     result: JsonValue = None
     """Result that the handler returned, for the caller."""
     effect: JsonValue = None

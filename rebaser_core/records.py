@@ -48,6 +48,7 @@ class ChangeSetKind(StrEnum):
 
     HEAD = "head"
     BRANCH = "branch"
+    KEY = "key"  # of a service, which has no head
 
 
 class ChangeSetStatus(StrEnum):

@@ -116,6 +116,13 @@ class Registry:
         """Whether it is registered."""
         return await self._bucket.last(str(change_set)) is not None
 
+    async def is_key(self, change_set: ChangeSet) -> bool:
+        """Whether it is registered as the key of a service."""
+        try:
+            return (await self.change_set(change_set)).kind is ChangeSetKind.KEY
+        except NoSuchChangeSet:
+            return False
+
     async def has_workspace(self, workspace_id: WorkspaceId) -> bool:
         """Whether it is registered."""
         return await self._bucket.last(str(workspace_id)) is not None

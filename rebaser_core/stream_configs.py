@@ -38,6 +38,8 @@ class StreamOptions:
     """Whether clients that may write into the bucket of batches may also wipe it."""
     atomic_batches: bool = True
     """Whether the server knows atomic batches: one of 2.12 or newer does (ADR-50)."""
+    has_store: bool = False
+    """Whether the files of the store are in NATS, too."""
 
 
 _FREE: Final = (
@@ -103,13 +105,19 @@ def _kept(options: StreamOptions) -> StreamConfig:
 
 
 def bucket_configs(subjects: Subjects, options: StreamOptions) -> list[StreamConfig]:
-    """Return the streams of all buckets: batches first, then the registry and the pauses."""
+    """Return the streams of all buckets: batches first, then the registry and the pauses.
+
+    The store comes last, if it is in NATS.
+    """
     rollup = StreamConfig(max_msgs_per_subject=-1, allow_rollup_hdrs=options.batches_rollup)
-    buckets = (
+    buckets = [
         ObjectStore.stream_config(subjects.batches_bucket) | rollup,
         KeyValue.stream_config(subjects.change_sets_bucket),
         KeyValue.stream_config(subjects.pauses_bucket),
-    )
+    ]
+    if options.has_store:
+        store = StreamConfig(max_msgs_per_subject=-1)
+        buckets.append(ObjectStore.stream_config(subjects.store_bucket) | store)
     return [_kept(options) | each for each in buckets]
 
 

@@ -77,6 +77,10 @@ class Subjects:
     def pauses_bucket(self) -> str:
         return self.prefixed("REBASER_PAUSES")
 
+    @property
+    def store_bucket(self) -> str:
+        return self.prefixed("REBASER_STORE")
+
     def requests(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "requests")
 

@@ -314,7 +314,15 @@ class TableUpdates(LazyUpdates):
 
 def decode_batch(payload: bytes, *, from_client: bool = False) -> UpdatesBatchV1:
     """Decode as `UpdatesBatch.decode_stored`, with the rows of a table among the `updates`."""
-    batch = UpdatesBatch.decode_stored(payload, from_client=from_client)
+    return with_rows(UpdatesBatch.decode_stored(payload, from_client=from_client))
+
+
+def with_rows(batch: UpdatesBatchV1) -> UpdatesBatchV1:
+    """Return the batch with the rows of its table among the `updates`.
+
+    Raises:
+        MessageError: as `TableUpdates.decode`.
+    """
     if batch.table is None:
         return batch
     updates = TableUpdates.decode(batch.updates, batch.table)

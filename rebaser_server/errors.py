@@ -6,6 +6,8 @@ RebaserError
 ├── OpsNotStarted       the ops endpoint cannot listen where the settings want it
 ├── MissingBatch        a batch is not where a request or a commit says
 ├── NotRetained         the past that was asked for is not kept, or not there yet
+├── NotABranch          the change set has no head to differ from
+├── NotRevertible       the commit changed nothing that could be reverted
 ├── BackgroundEnded     work beside a body ended before it: a fault of ours; what it served ends
 └── RunEnded
     ├── LeaseLost       the task may be another's by now: settle nothing (W15)
@@ -50,6 +52,14 @@ class MissingBatch(RebaserError):
 
 class NotRetained(RebaserError):
     """The state of that commit cannot be loaded."""
+
+
+class NotABranch(RebaserError):
+    """The change set has no head to differ from."""
+
+
+class NotRevertible(RebaserError):
+    """The commit changed no definition, so it cannot be reverted."""
 
 
 class BackgroundEnded(RebaserError):

@@ -1,7 +1,11 @@
 """Whole files under a root that Rebasers and Spark's workers share, on disk or an object store.
 
 A local file or directory outlasts a power cut once it was synced, and not before. The file
-system of a store's root is opened with the options that Delta takes.
+system of a store's root is opened with the options that Delta takes. `StoreFiles` is what the core
+needs of them, which `rebaser_server.nats_files` has, too.
+
+Local files take nothing but Python. Object stores, and what values and tables read and write in
+parts, take Arrow: `arrow_files` is imported where it is needed first.
 
 The paths of everything in the store, relative to its root:
 
@@ -24,32 +28,27 @@ Batches, results and unfinished files may lose their owners: `OrphanFiles` finds
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, lru_cache
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
 
-import pyarrow as pa
-from pyarrow import NativeFile
-from pyarrow.fs import (
-    FileInfo,
-    FileSelector,
-    FileSystem,
-    FileType,
-    LocalFileSystem,
-    S3FileSystem,
-    SubTreeFileSystem,
-)
-
-from rebaser_core.errors import MalformedId
+from rebaser_core.errors import MalformedId, RebaserError
 from rebaser_core.ids import ChangeSet
 
-_LISTINGS: Final = 9
-"""Attempts to list a directory that is made or removed meanwhile."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import NativeFile
+    from pyarrow.fs import FileSystem
+
+    from rebaser_server.arrow_files import ArrowFiles
+
 _REMEMBERED: Final = 10_000
 """Number of remembered directories; a forgotten one is synced anew, which costs a few
 milliseconds."""
@@ -101,26 +100,6 @@ def _sync_name_of(directory: Path) -> None:
         _sync_name_of(above)
 
 
-_S3: Final = {
-    "aws_access_key_id": "access_key",
-    "aws_secret_access_key": "secret_key",
-    "aws_session_token": "session_token",
-    "aws_region": "region",
-    "aws_default_region": "region",
-    "aws_endpoint_url": "endpoint_override",
-    "aws_endpoint": "endpoint_override",
-}
-"""Option of Delta's client for S3, in lower case and with its prefix → parameter of Arrow's."""
-
-
-_HTTP: Final = (
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "timeout",
-    "proxy_url",
-)
-"""Options of Delta's client that are not the store's."""
 AWAY: Final = re.compile(
     r"generic \w+ error|\bos error \d|lacked (the necessary privileges|valid authentication)"
     r"|error joining spawned task|error sending request|operation timed out"
@@ -130,6 +109,8 @@ AWAY: Final = re.compile(
 """Texts of errors of the clients of stores: `object_store`, which Delta uses, and Arrow's. And
 those of a machine that lacks threads or memory."""
 
+IN_NATS: Final = "nats:"
+"""Root of a store whose files are in NATS."""
 _IS_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
 """Characters of a path that Delta's client for local files misreads."""
@@ -158,73 +139,6 @@ def delta_root(root: str, options: Mapping[str, str]) -> tuple[str, dict[str, st
     return str(local), dict(options)
 
 
-def _open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
-    """The file system, and the root's path on it.
-
-    The client of a store that is neither local nor S3, such as Google's and Azure's, reads the
-    environment.
-
-    Raises:
-        ValueError: the root's kind has no file system.
-    """
-    local = local_path(root)
-    if local is not None:
-        return LocalFileSystem(), PurePosixPath(local)
-    scheme, _, path = root.partition("://")
-    if scheme not in ("s3", "s3a"):
-        filesystem, place = FileSystem.from_uri(root)
-        return filesystem, PurePosixPath(place)
-    parameters = {_S3[name]: value for name, value in _named_for_s3(options).items()}
-    # What is small is one request, and not three.
-    return S3FileSystem(**parameters, allow_delayed_open=True), PurePosixPath(path)
-
-
-def _named_for_s3(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that both clients of S3 know, by the names in `_S3`."""
-    named = {}
-    for name, value in options.items():
-        lower = name.lower()
-        named[lower if lower.startswith("aws_") else f"aws_{lower}"] = value
-    return {name: value for name, value in named.items() if name in _S3}
-
-
-def _open_objects(root: str, options: Mapping[str, str]) -> Any:
-    """Open the object store by another client, that of Delta.
-
-    Arrow's client puts no object once only, and leaves an empty object in place of a directory
-    whose last file it deletes.
-    """
-    from obstore import store  # noqa: PLC0415 - for object stores alone
-
-    client = {name: options[name] for name in options if name.lower().removeprefix("aws_") in _HTTP}
-    if root.startswith(("s3://", "s3a://")):
-        config = _named_for_s3(options)
-        if config.get("aws_endpoint_url", config.get("aws_endpoint", "")).startswith("http://"):
-            client["allow_http"] = "true"  # as for Arrow's
-    else:
-        config = {name: value for name, value in options.items() if name not in client}
-    client = {name.lower().removeprefix("aws_"): value for name, value in client.items()}
-    open_store: Any = store.from_url  # typed for options that are known
-    return open_store(root, config=config, client_options=client)
-
-
-@contextmanager
-def _reaching_store() -> Iterator[None]:
-    """Raise `OSError` in place of the errors of `_open_objects`' client."""
-    from obstore.exceptions import BaseError, NotFoundError  # noqa: PLC0415 - as above
-
-    try:
-        yield
-    except NotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, _first_line(error)) from error
-    except BaseError as error:
-        raise OSError(errno.EIO, _first_line(error)) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 def is_of_store(error: BaseException) -> bool:
     """Whether an error is of the store or of want of memory, and not of a file that is not sound.
 
@@ -235,8 +149,72 @@ def is_of_store(error: BaseException) -> bool:
     return AWAY.search(str(error)) is not None
 
 
+class PackageMissing(RebaserError):
+    """A package is not installed that the settings take; the message names its extra."""
+
+
+class StoreInNats(RebaserError):
+    """Values and tables were to be kept, or read, in a store that is in NATS."""
+
+
+_NOT_IN_NATS: Final = (
+    "values and tables cannot be kept in NATS, since Delta needs a folder or an object store: set "
+    "REBASER_STORE__ROOT to one; `nats:` is for services"
+)
+
 TEMP_DIR: Final = "unfinished"
 """The directory of unfinished files, of live writers and of dead ones."""
+
+
+class FileInfo(NamedTuple):
+    """A file or a directory, as it was listed."""
+
+    path: str
+    """Path relative to the root."""
+    size: int | None
+    """Bytes; None for a directory."""
+    mtime_ns: int | None
+    """Time of the last change, in nanoseconds since 1970; None where a store has none."""
+    is_directory: bool = False
+
+    @property
+    def base_name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class StoreFiles(Protocol):
+    """Whole files by path, relative to a root and with `/` between names. All calls block.
+
+    Their errors are `OSError`s; `FileNotFoundError` stands for a missing file alone.
+    """
+
+    @property
+    def root(self) -> str:
+        """Location of the store."""
+
+    def put(self, path: str, payload: bytes, *, durable: bool = True) -> None:
+        """Store the bytes, whole or not at all; see `SharedFiles.put`."""
+
+    def put_if_absent(self, path: str, payload: bytes) -> None:
+        """Store the bytes unless the file exists: of several writers one wins."""
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes. Raises `FileNotFoundError`."""
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file or a directory."""
+
+    def list_names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; empty for a missing directory."""
+
+    def list_infos(self, directory: str) -> list[FileInfo]:
+        """Files and directories in a directory; empty for a missing directory."""
+
+    def delete(self, path: str) -> None:
+        """Delete the file; a missing one is no error."""
+
+    def delete_directory(self, directory: str) -> None:
+        """Delete the directory with its content; a missing one is no error."""
 
 
 class SharedFiles:
@@ -247,38 +225,48 @@ class SharedFiles:
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        """Open the root; `options` are the object store's, as Delta has them."""
+        """Open the root; `options` are the object store's, as Delta has them.
+
+        Raises:
+            ValueError: the root's kind has no file system.
+            PackageMissing: it is an object store, and nothing here reaches one.
+            StoreInNats: it is no file system.
+        """
+        if root == IN_NATS:
+            raise StoreInNats(_NOT_IN_NATS)
+        self._local = local_path(root)
         # Another process may have another working directory.
-        self.root: Final = str(local_path(root) or root)
+        self.root: Final = str(self._local or root)
         self._options = dict(options or {})
-        self._files, self._root = _open_filesystem(self.root, self._options)
+        if self._local is None:
+            _ = self._arrow
 
     def __reduce__(self) -> tuple[type["SharedFiles"], tuple[str, dict[str, str]]]:
         return SharedFiles, (self.root, self._options)
 
     def put(
-        self, path: str, payload: bytes | Callable[[NativeFile], None], *, durable: bool = True
+        self, path: str, payload: "bytes | Callable[[NativeFile], None]", *, durable: bool = True
     ) -> None:
         """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file.
 
         Afterwards the bytes outlast a power cut (S-7). Without `durable` they may not, and are
         stored faster: for files that nothing relies on.
         """
-        target = self._root / path
         # An object store shows an object only when it is complete, and renames by copying;
         # a file system needs the rename, from a file that no other writer has.
-        if not isinstance(self._files, LocalFileSystem):
-            self._write(target, payload)
+        if self._local is None:
+            self._write(path, payload)
             return
-        temporary = self._root / TEMP_DIR / uuid4().hex
+        own = f"{TEMP_DIR}/{uuid4().hex}"
+        target, temporary = self._local / path, self._local / own
         for directory in (target.parent, temporary.parent):
-            self._files.create_dir(str(directory), recursive=True)
-        self._write(temporary, payload)
+            directory.mkdir(parents=True, exist_ok=True)
+        self._write(own, payload)
         if durable:
-            _sync_file(Path(temporary))
-        self._files.move(str(temporary), str(target))
+            _sync_file(temporary)
+        temporary.replace(target)
         if durable:
-            _sync_names([Path(target)])
+            _sync_names([target])
 
     def put_if_absent(self, path: str, payload: bytes) -> None:
         """Store the bytes as `put` does, unless the file exists: of several writers one wins.
@@ -286,23 +274,19 @@ class SharedFiles:
         On a file system without hard links, two that write at one moment may both succeed, and the
         later one wins.
         """
-        target = self._root / path
-        if not isinstance(self._files, LocalFileSystem):
-            import obstore  # noqa: PLC0415 - for object stores alone
-
-            with _reaching_store(), suppress(obstore.exceptions.AlreadyExistsError):
-                obstore.put(self._objects, path, payload, mode="create")
+        if self._local is None:
+            self._arrow.put_once(path, payload)
             return
-        own = f"{TEMP_DIR}/{uuid4().hex}"
+        own, target = f"{TEMP_DIR}/{uuid4().hex}", self._local / path
         self.put(own, payload)
-        self._files.create_dir(str(target.parent), recursive=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            Path(target).hardlink_to(Path(self._root / own))
-            _sync_names([Path(target)])
+            target.hardlink_to(self._local / own)
+            _sync_names([target])
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links
-            if not Path(target).exists():
+            if not target.exists():
                 self.put(path, payload)
         finally:
             self.delete(own)
@@ -315,64 +299,60 @@ class SharedFiles:
         Raises:
             OSError: the files may not outlast it; `FileNotFoundError` if one is missing.
         """
-        if not isinstance(self._files, LocalFileSystem):
+        if self._local is None:
             return
-        targets = [Path(self._root / path) for path in paths]
+        targets = [self._local / path for path in paths]
         for target in targets:
             _sync_file(target)
         _sync_names(targets)
 
     def sizes(self, directory: str, names: Collection[str]) -> dict[str, int]:
         """Sizes in bytes of the existing ones, by name; one request to an object store."""
-        if isinstance(self._files, LocalFileSystem):
-            paths = [str(self._root / directory / name) for name in names]
-            infos = self._files.get_file_info(paths)
-        else:
+        if self._local is None:
             infos = self.list_infos(directory)
+        else:
+            infos = [*filter(None, (self._info(f"{directory}/{name}") for name in names))]
         wanted = set(names)
         return {
-            info.base_name: info.size
+            info.base_name: info.size or 0
             for info in infos
-            if info.base_name in wanted and info.type is FileType.File
+            if info.base_name in wanted and not info.is_directory
         }
 
-    def get(self, path: str) -> pa.Buffer:
+    def get(self, path: str) -> bytes:
+        """Return the bytes. Raises `FileNotFoundError`."""
+        if self._local is None:
+            return bytes(self._arrow.read(path))
+        return (self._local / path).read_bytes()
+
+    def get_buffer(self, path: str) -> "pa.Buffer":
         """Return the bytes; a local file is mapped, not read. Raises `FileNotFoundError`."""
-        target = str(self._root / path)
-        if isinstance(self._files, LocalFileSystem):
-            with pa.memory_map(target) as mapped:
-                return mapped.read_buffer()
-        with self._files.open_input_file(target) as file:
-            return file.read_buffer()
+        return self._arrow.read(path)
 
-    def open(self, path: str) -> NativeFile:
+    def open(self, path: str) -> "NativeFile":
         """Open the file for reading parts of it. Raises `FileNotFoundError`."""
-        return self._files.open_input_file(str(self._root / path))
+        return self._arrow.open(path)
 
-    def below(self, directory: str) -> FileSystem:
+    def below(self, directory: str) -> "FileSystem":
         """Return the directory as a file system of Arrow."""
-        return SubTreeFileSystem(str(self._root / directory), self._files)
+        return self._arrow.below(directory)
 
     def rename(self, path: str, new_path: str) -> None:
         """Give the file another name, which outlasts a power cut. Replaces a file.
 
         An object store copies it and then deletes it: for a moment there are both.
         """
-        if not isinstance(self._files, LocalFileSystem):
-            import obstore  # noqa: PLC0415 - for object stores alone
-
-            with _reaching_store():
-                obstore.copy(self._objects, path, new_path)
+        if self._local is None:
+            self._arrow.copy(path, new_path)
             self.delete(path)
             return
-        self._files.create_dir(str((self._root / new_path).parent), recursive=True)
-        self._files.move(str(self._root / path), str(self._root / new_path))
+        (self._local / new_path).parent.mkdir(parents=True, exist_ok=True)
+        (self._local / path).replace(self._local / new_path)
         self.sync([new_path])
 
     def has(self, path: str) -> bool:
         """Whether there is a file or a directory; an object store has no empty ones."""
-        info = self._files.get_file_info(str(self._root / path))
-        return info.type is not FileType.NotFound
+        return self._info(path) is not None
 
     def list_names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty for a missing directory."""
@@ -380,57 +360,79 @@ class SharedFiles:
 
     def list_infos(self, directory: str, *, recursive: bool = False) -> list[FileInfo]:
         """Names, kinds and times of the files in a directory; empty for a missing directory."""
-        path = str(self._root / directory)
-        selector = FileSelector(path, allow_not_found=True, recursive=recursive)
-        for _ in range(_LISTINGS):
-            # Arrow lists a directory, and looks whether there is one only if that failed: one that
-            # is made in between counts as lost, as one does that is removed while it is listed.
-            with suppress(FileNotFoundError):
-                return list(self._files.get_file_info(selector))
-        return list(self._files.get_file_info(selector))
+        if self._local is None:
+            listed = self._arrow.infos(directory, recursive=recursive)
+            return [_info_of(self._arrow.relative(info), info) for info in listed]
+        try:
+            names = [each.name for each in (self._local / directory).iterdir()]
+        except FileNotFoundError:
+            return []
+        paths = [f"{directory}/{name}" if directory else name for name in names]
+        infos = [*filter(None, map(self._info, paths))]  # but those that were removed meanwhile
+        if recursive:
+            for info in [info for info in infos if info.is_directory]:
+                infos += self.list_infos(info.path, recursive=True)
+        return infos
 
     def delete(self, path: str) -> None:
         """Delete the file; a missing one is no error."""
-        if not isinstance(self._files, LocalFileSystem):
-            self._delete_objects([path])
-        elif self.has(path):
-            self._files.delete_file(str(self._root / path))
+        if self._local is None:
+            self._arrow.delete([path])
+        else:
+            (self._local / path).unlink(missing_ok=True)
 
     def delete_directory(self, directory: str) -> None:
         """Delete the directory with its content; a missing one is no error."""
-        if not isinstance(self._files, LocalFileSystem):
+        if self._local is None:
             infos = self.list_infos(directory, recursive=True)
-            inside = [PurePosixPath(info.path) for info in infos if info.is_file]
-            self._delete_objects([str(path.relative_to(self._root)) for path in inside])
-        elif self.has(directory):
-            self._files.delete_dir(str(self._root / directory))
+            self._arrow.delete([info.path for info in infos if not info.is_directory])
+            return
+        while self.has(directory):
+            with suppress(FileNotFoundError):  # another process deletes it, too
+                shutil.rmtree(self._local / directory)
             forget_directories()
 
     def delete_empty(self, directory: str) -> None:
         """Delete the directory if nothing is in it; an object store has no empty ones."""
-        if isinstance(self._files, LocalFileSystem):
+        if self._local is not None:
             with suppress(OSError):
-                Path(self._root / directory).rmdir()
+                (self._local / directory).rmdir()
                 forget_directories()
 
     @property
     def is_local(self) -> bool:
         """Whether the root lies on a disk, and not in an object store."""
-        return isinstance(self._files, LocalFileSystem)
+        return self._local is not None
 
     @cached_property
-    def _objects(self) -> Any:
-        return _open_objects(self.root, self._options)
+    def _arrow(self) -> "ArrowFiles":
+        try:
+            from rebaser_server.arrow_files import ArrowFiles  # noqa: PLC0415 - see the module
+        except ModuleNotFoundError as error:
+            raise PackageMissing(
+                f"{error.name} is not installed, without which files cannot be kept in an object "
+                "store: pip install 'rebaser[server]', or keep them in a folder or in NATS"
+            ) from error
+        return ArrowFiles(self.root, self._local, self._options)
 
-    def _delete_objects(self, paths: Sequence[str]) -> None:
-        import obstore  # noqa: PLC0415 - for object stores alone
+    def _info(self, path: str) -> FileInfo | None:
+        if self._local is None:
+            info = self._arrow.info(path)
+            return None if info.type.name == "NotFound" else _info_of(path, info)
+        try:
+            status = (self._local / path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        is_directory = stat.S_ISDIR(status.st_mode)
+        size = None if is_directory else status.st_size
+        return FileInfo(path, size, status.st_mtime_ns, is_directory)
 
-        if paths:
-            with _reaching_store(), suppress(FileNotFoundError):
-                obstore.delete(self._objects, paths)
-
-    def _write(self, target: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:
-        file = self._files.open_output_stream(str(target))
+    def _write(self, path: str, payload: "bytes | Callable[[NativeFile], None]") -> None:
+        # Arrow writes what is written in parts, and all objects.
+        if self._local is not None and not callable(payload):
+            file: Any = (self._local / path).open("wb")
+        else:
+            file = self._arrow.writing(path)
         try:
             with file:
                 if callable(payload):
@@ -439,12 +441,29 @@ class SharedFiles:
                     file.write(payload)
         except BaseException as error:
             # Closed, an object is complete with what it has so far.
-            if isinstance(self._files, LocalFileSystem) or not is_of_store(error):
+            if self._local is not None or not is_of_store(error):
                 with suppress(OSError):
-                    self.delete(str(target.relative_to(self._root)))
+                    self.delete(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:  # Arrow does not say where
-                raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
+                where = f"{self.root}/{path}"
+                raise OSError(error.errno, os.strerror(error.errno or 0), where) from error
             raise
+
+
+def _info_of(path: str, info: Any) -> FileInfo:
+    """Return a file as Arrow listed it."""
+    return FileInfo(path, info.size, info.mtime_ns, is_directory=not info.is_file)
+
+
+def shared_files(files: StoreFiles) -> SharedFiles:
+    """Return files that libraries can open by themselves, as Delta and Arrow do.
+
+    Raises:
+        StoreInNats: these are no such files.
+    """
+    if not isinstance(files, SharedFiles):
+        raise StoreInNats(_NOT_IN_NATS)
+    return files
 
 
 _RESULTS: Final = "results"
@@ -462,7 +481,7 @@ def change_set_directory(change_set: ChangeSet) -> str:
     return f"{CHANGE_SETS}/{change_set.workspace_id}/{change_set.change_set_id}"
 
 
-def change_sets_in(files: "SharedFiles", workspace: str) -> list[ChangeSet]:
+def change_sets_in(files: StoreFiles, workspace: str) -> list[ChangeSet]:
     """The change sets of a workspace that have checkpoints, the oldest first."""
     found = []
     for name in files.list_names(f"{CHANGE_SETS}/{workspace}"):
@@ -539,7 +558,7 @@ def key_of(name: str) -> str:
 class BatchFiles:
     """Bytes by key, written once. All calls block; run them in a thread."""
 
-    def __init__(self, files: SharedFiles) -> None:
+    def __init__(self, files: StoreFiles) -> None:
         self.files = files
 
     def put(self, key: str, payload: bytes) -> None:
@@ -548,7 +567,7 @@ class BatchFiles:
 
     def get(self, key: str) -> bytes:
         """Return the bytes. Raises `FileNotFoundError`."""
-        return bytes(self.files.get(batch_file(key)))
+        return self.files.get(batch_file(key))
 
     def delete_run(self, run: str) -> None:
         """Delete the directory of a run with its content."""
@@ -570,7 +589,7 @@ class OrphanFile(NamedTuple):
 class OrphanFiles:
     """Lists and removes orphans. All calls block; run them in a thread."""
 
-    def __init__(self, files: SharedFiles) -> None:
+    def __init__(self, files: StoreFiles) -> None:
         self._files = files
 
     def older_than(self, before: float) -> list[OrphanFile]:
@@ -584,17 +603,17 @@ class OrphanFiles:
         for directory in directories:
             for info in self._files.list_infos(directory):
                 path = f"{directory}/{info.base_name}"
-                if info.type is FileType.Directory:
+                if info.is_directory:
                     directories.append(path)
                     continue
                 with suppress(FileNotFoundError):  # deleted meanwhile
-                    yield bytes(self._files.get(path))
+                    yield self._files.get(path)
 
     def _files_in(self, directory: str) -> Iterable[OrphanFile]:
         for info in self._files.list_infos(directory):
             path, name = f"{directory}/{info.base_name}", info.base_name
             key = None if directory == TEMP_DIR else key_of(name)
-            if info.type is FileType.Directory:
+            if info.is_directory:
                 inside = [inner.mtime_ns for inner in self._files.list_infos(path)]
                 newest = max((time for time in inside if time), default=info.mtime_ns or 0)
                 yield OrphanFile(path, key, newest / 1e9, is_directory=True)

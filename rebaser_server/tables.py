@@ -44,7 +44,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import structlog
 from blake3 import blake3
-from pyarrow.fs import FileType
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.table_schemas import (
@@ -542,7 +541,7 @@ class TableFiles:
     def _stored(self, workspace: str, key: str) -> StoredTable:
         infos = self.files.list_infos(table_directory(workspace, key))
         times = {info.base_name: (info.mtime_ns or 0) / 1e9 for info in infos}
-        attempts = sorted(info.base_name for info in infos if info.type is FileType.Directory)
+        attempts = sorted(info.base_name for info in infos if info.is_directory)
         manifest, condemned = times.get(_MANIFEST), times.get(_CONDEMNED)
         return StoredTable(workspace, key, manifest, condemned, tuple(attempts))
 
@@ -734,7 +733,7 @@ class TableFiles:
         if not self.files.is_local and path not in self._sound:
             # One request brings the bytes that are compared and the rows that are read.
             with suppress(FileNotFoundError):
-                data = self.files.get(path)
+                data = self.files.get_buffer(path)
                 if blake3(data).hexdigest() == file.digest:
                     self._sound.add(path)
                     return pa.BufferReader(data)

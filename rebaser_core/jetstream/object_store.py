@@ -12,6 +12,7 @@ import re
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from rebaser_core.jetstream.errors import (
     ObjectTooLarge,
     Oversized,
     Unsendable,
+    WrongLastSequence,
 )
 from rebaser_core.jetstream.inbox import best_effort
 
@@ -54,7 +56,7 @@ class ObjectInfo:
     digest: str
     deleted: bool = False
     part: str = ""
-    """Part of the bucket that it lies in; empty: in none."""
+    """Part of the bucket that it lies in, of names with dots between; empty: in none."""
 
     @classmethod
     def parse(cls, payload: bytes, subject: str) -> "ObjectInfo":
@@ -73,7 +75,7 @@ class ObjectInfo:
                 meta.get("chunks", 0),
                 meta.get("digest", ""),
                 deleted=meta.get("deleted", False),
-                part=subject.rpartition(".M.")[2].rpartition(".")[0],
+                part=_part_in(subject),
             )
             info._require_sound(subject)
         except _UNREADABLE as error:
@@ -93,7 +95,7 @@ class ObjectInfo:
             raise ValueError("size or chunks make no sense")
         if not _is_nuid(self.nuid):
             raise ValueError("nuid is no name of chunks")
-        if self.part and not _is_nuid(self.part):
+        if self.part and not all(map(_is_nuid, self.part.split("."))):
             raise ValueError("it is of no part")
         if not _equal_subject(subject, meta_subject(self.bucket, self.name, self.part)):
             raise ValueError("it is of another object")
@@ -130,6 +132,11 @@ def meta_subject(bucket: str, name: str, part: str = "") -> str:
     return _subject(bucket, "M", part, base64.urlsafe_b64encode(octets).decode())
 
 
+def _part_in(subject: str) -> str:
+    """Return the part of the bucket in a description's subject, `$O.<bucket>.M.<part>.<name>`."""
+    return ".".join(subject.split(".")[3:-1])
+
+
 def _equal_subject(one: str, other: str) -> bool:
     """Whether two subjects are one description's: not every client pads the name."""
     return one.rstrip("=") == other.rstrip("=")
@@ -150,8 +157,12 @@ class ObjectStore:
     Links, which other clients can make, are not followed.
     """
 
-    def __init__(self, js: JetStreamApi, bucket: str, part: str = "") -> None:
+    def __init__(
+        self, js: JetStreamApi, bucket: str, part: str = "", hashing: Executor | None = None
+    ) -> None:
+        """Open it; large objects are hashed in threads of `hashing`, or else of the event loop."""
         self._js = js
+        self._hashing = hashing
         self._bucket = bucket
         self._part = part
         self._stream = f"OBJ_{bucket}"
@@ -159,9 +170,10 @@ class ObjectStore:
     def part(self, name: str) -> "ObjectStore":
         """Return a part of the bucket: its objects have subjects of their own, with its name.
 
-        So a user may be bound to it. Other clients of object stores see no parts.
+        So a user may be bound to it. Other clients of object stores see no parts. A name with dots
+        is that of a part within parts.
         """
-        return ObjectStore(self._js, self._bucket, name)
+        return ObjectStore(self._js, self._bucket, name, self._hashing)
 
     async def ensure(self, config: "StreamConfig | None" = None) -> "list[Drift]":
         """Create the bucket unless it exists; return how its stream differs, never change it.
@@ -215,6 +227,25 @@ class ObjectStore:
         await self._put_meta(info, {})
         return info
 
+    async def put_if_absent(self, name: str, payload: bytes) -> bool:
+        """Store the object unless there is one; return whether it was stored.
+
+        Of several at once, one is. What `delete` leaves counts as an object; `remove` leaves
+        nothing. Failed or cancelled, it is as `put`.
+        """
+        info, chunks = await self._chunk(name, payload)
+        try:
+            await self._put_chunks(info.nuid, chunks)
+        except BaseException:
+            await self._drop_chunks(info.nuid)
+            raise
+        try:
+            await self._put_meta(info, {}, expected_last=0)
+        except WrongLastSequence:
+            await self._drop_chunks(info.nuid)
+            return False
+        return True
+
     async def get(
         self, name: str, *, max_bytes: int | None = None, timeout: float = _GET_TIMEOUT
     ) -> bytes:
@@ -238,7 +269,7 @@ class ObjectStore:
             if max_bytes is not None and info.size > max_bytes:
                 raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} bytes, over {max_bytes}")
             payload = await self._read(info)
-            if len(payload) == info.size and await _digest(payload) == info.digest:
+            if len(payload) == info.size and await self._digest(payload) == info.digest:
                 return payload
             now = await self.info(name)
             if now.nuid == info.nuid:
@@ -292,11 +323,21 @@ class ObjectStore:
             await self._js.purge(self._stream, subject=self._meta_subject(name), keep=1)
         await self._js.purge(self._stream, subject=self._chunks_subject(info.nuid))
 
+    async def remove(self, name: str) -> None:
+        """Delete the object, and leave nothing that says so; success if there is none.
+
+        As for `delete`, an interruption leaves no object without chunks, but chunks.
+        """
+        info = await self._previous(name)
+        await self._js.purge(self._stream, subject=self._meta_subject(name))
+        if info is not None:
+            await self._js.purge(self._stream, subject=self._chunks_subject(info.nuid))
+
     async def _chunk(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
         """Return the description of a new object, and its chunks."""
         size = max(1, min(CHUNK_SIZE, self._js.message_limits.max_payload))
         chunks = [payload[at : at + size] for at in range(0, len(payload), size)]
-        nuid, digest = uuid.uuid4().hex, await _digest(payload)
+        nuid, digest = uuid.uuid4().hex, await self._digest(payload)
         return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
 
     async def _put_chunks(self, nuid: str, chunks: Sequence[bytes]) -> None:
@@ -335,9 +376,19 @@ class ObjectStore:
         except ObjectDamaged:
             return None
 
-    async def _put_meta(self, info: ObjectInfo, headers: Mapping[str, str] = _ROLLUP) -> None:
+    async def _put_meta(
+        self,
+        info: ObjectInfo,
+        headers: Mapping[str, str] = _ROLLUP,
+        expected_last: int | None = None,
+    ) -> None:
         subject = self._js.prefixed_subject(self._meta_subject(info.name))
-        await self._js.publish(subject, info.to_json(), headers=headers or None)
+        await self._js.publish(
+            subject,
+            info.to_json(),
+            headers=headers or None,
+            expected_last_subject_sequence=expected_last,
+        )
 
     async def _drop_chunks(self, nuid: str) -> None:
         """Delete chunks that no object refers to; if that fails, they only take room."""
@@ -345,11 +396,11 @@ class ObjectStore:
             async with best_effort(_DROP_TIMEOUT):
                 await self._js.purge(self._stream, subject=self._chunks_subject(nuid))
 
-
-async def _digest(payload: bytes) -> str:
-    if len(payload) > _HASH_IN_THREAD:
-        return await asyncio.to_thread(_sha256, payload)
-    return _sha256(payload)
+    async def _digest(self, payload: bytes) -> str:
+        if len(payload) > _HASH_IN_THREAD:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._hashing, _sha256, payload)
+        return _sha256(payload)
 
 
 def _sha256(payload: bytes) -> str:

@@ -20,7 +20,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import Streams
 from rebaser_server.errors import DeploymentInconsistent
-from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, SharedFiles
+from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, StoreFiles
 
 log: Final = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class DeploymentId:
     """The id in NATS and in the store."""
 
     streams: Streams
-    files: SharedFiles
+    files: StoreFiles
 
     async def ensure(self) -> None:
         """Require one id in NATS and in the store; give an id to a deployment without.
@@ -80,7 +80,7 @@ class DeploymentId:
     async def in_store(self) -> str | None:
         """The id in the store."""
         try:
-            payload = await asyncio.to_thread(lambda: bytes(self.files.get(DEPLOYMENT)))
+            payload = await asyncio.to_thread(self.files.get, DEPLOYMENT)
         except FileNotFoundError:
             return None
         try:

@@ -23,7 +23,7 @@ from rebaser_core.jetstream import ClusterInfo, JetStreamError, StreamInfo, Stre
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
+from rebaser_server.files import LOSSES, STREAM_ENDS, StoreFiles, loss_file
 from rebaser_server.runtime.containment import contained, repeat_every
 from rebaser_server.settings.redaction import redact_url
 
@@ -281,7 +281,7 @@ class StreamEnds:
     """The ends of the streams in the store, beside those in NATS."""
 
     streams: Streams
-    files: SharedFiles
+    files: StoreFiles
 
     async def noted(self) -> Mapping[str, StreamEnd]:
         """The ends in the store, by stream."""
@@ -350,7 +350,7 @@ class StreamEnds:
     def _noted(self) -> Mapping[str, StreamEnd]:
         with contained("record"):
             try:
-                ends = json.loads(bytes(self.files.get(STREAM_ENDS)))
+                ends = json.loads(self.files.get(STREAM_ENDS))
             except FileNotFoundError:
                 return {}
             return {stream: StreamEnd(**end) for stream, end in ends.items()}
@@ -360,7 +360,7 @@ class StreamEnds:
         losses = []
         for name in self.files.list_names(LOSSES):
             with contained("record"):
-                losses.append(_loss(json.loads(bytes(self.files.get(f"{LOSSES}/{name}")))))
+                losses.append(_loss(json.loads(self.files.get(f"{LOSSES}/{name}"))))
         return losses
 
 

@@ -27,7 +27,7 @@ from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
 from rebaser_server.files import (
-    SharedFiles,
+    StoreFiles,
     change_set_directory,
     impure_directory,
     memo_directory,
@@ -92,11 +92,11 @@ class DeletedDataJob:
     def __init__(
         self,
         streams: Streams,
-        files: SharedFiles,
+        files: StoreFiles,
         members: Membership,
         *,
         keep: float,
-        published: SharedFiles | None = None,
+        published: StoreFiles | None = None,
     ) -> None:
         """Remove data `keep` seconds after the deletion of a change set.
 

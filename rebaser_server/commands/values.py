@@ -76,11 +76,15 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.values import show_tree, show_values
+    from rebaser_server.commands.render.values import show_state, show_tree, show_values
     from rebaser_server.commands.support.addresses import change_set_and_names
     from rebaser_server.commands.support.value_source import read_values
 
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
+    registry = deployment.client.workspaces.registry
+    if await registry.is_key(change_set):
+        await show_state(deployment, change_set, names, arguments)
+        return Exit.OK
     is_tree = arguments.tree or arguments.depth is not None
     if is_tree and len(names) > 1:
         complain(f"rebaser: a tree has one top: {' or '.join(names)}?")

@@ -11,7 +11,12 @@ from typing import Final
 
 from blake3 import blake3
 
-from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
+from rebaser_core.errors import (
+    CostlyMessage,
+    MalformedMessage,
+    RebaserError,
+    UnsupportedMessage,
+)
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (
@@ -32,11 +37,11 @@ from rebaser_core.messages import (
 )
 from rebaser_core.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.streams import Streams
-from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, BatchLimits
 from rebaser_server.commit_log.state import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
-from rebaser_server.files import BatchFiles, SharedFiles, run_of_key
+from rebaser_server.files import IN_NATS, BatchFiles, SharedFiles, StoreFiles, run_of_key
+from rebaser_server.nats_files import NatsFiles
 from rebaser_server.settings.settings import Settings, StoreSettings
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
@@ -67,7 +72,7 @@ class BatchStore:
         """Lock for work that takes many times the memory of bytes that a client sent."""
 
     @property
-    def files(self) -> SharedFiles:
+    def files(self) -> StoreFiles:
         """The store that all Rebasers share."""
         return self._results.files
 
@@ -141,7 +146,7 @@ class BatchStore:
     async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV1:
         async with self.large if len(payload) > _LARGE_BATCH else nullcontext():
             try:
-                return await asyncio.to_thread(decode_batch, payload, from_client=from_client)
+                return await asyncio.to_thread(_decode, payload, from_client=from_client)
             except CostlyMessage as error:
                 raise OversizedBatch(str(error)) from error
 
@@ -273,8 +278,29 @@ async def _digest(payload: bytes) -> str:
     return await asyncio.to_thread(lambda: blake3(payload).hexdigest())
 
 
-def open_shared_files(store: StoreSettings) -> SharedFiles:
-    """Return the files under the store's root."""
+def _decode(payload: bytes, *, from_client: bool) -> UpdatesBatchV1:
+    """Decode a batch, with the rows of a table among its updates.
+
+    Raises:
+        UnsupportedMessage: it has a table, which takes Arrow, and that is not installed.
+    """
+    batch = UpdatesBatch.decode_stored(payload, from_client=from_client)
+    if batch.table is None:
+        return batch
+    try:
+        from rebaser_core.table_updates import with_rows  # noqa: PLC0415 - where there is a table
+    except ModuleNotFoundError as error:
+        raise UnsupportedMessage(
+            f"a batch with a table, and {error.name} is not installed here: pip install "
+            "'rebaser[server]'"
+        ) from error
+    return with_rows(batch)
+
+
+def open_shared_files(store: StoreSettings, streams: Streams) -> StoreFiles:
+    """Return the files under the store's root; those in NATS on its event loop alone."""
+    if store.root == IN_NATS:
+        return NatsFiles(streams)
     return SharedFiles(store.root, store.options)
 
 
@@ -282,6 +308,6 @@ def open_batch_store(streams: Streams, settings: Settings) -> BatchStore:
     """Return the store of batches."""
     return BatchStore(
         ObjectStore(streams.js, streams.batches_bucket),
-        BatchFiles(open_shared_files(settings.store)),
+        BatchFiles(open_shared_files(settings.store, streams)),
         settings.limits.batch_bytes,
     )

@@ -29,7 +29,7 @@ from rebaser_core.messages import Correction, DvuResultInfo, Inline, UpdatesAddr
 from rebaser_core.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import StoreFiles
 from rebaser_server.settings.settings import HistorySettings
 
 SMALL_BATCH: Final = 200
@@ -40,7 +40,7 @@ SMALL_BATCH: Final = 200
 class ResultFiles:
     """Files in which a background job left its results; the application knows their format."""
 
-    files: SharedFiles
+    files: StoreFiles
     run: str
     """Key of the directory in which the files lie."""
     names: Sequence[str]
@@ -580,5 +580,9 @@ class StateMachine(Protocol):
     def put_back(self, state: State, snapshot: Snapshot) -> None:
         """Add the changes of this snapshot, which was not written, to the next one."""
 
-    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
-        """Note the log's purge: checkpoints before that of `commit` are not needed any more."""
+    async def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+        """Note the log's purge: checkpoints before that of `commit` are not needed any more.
+
+        Raises:
+            OSError: the store did not delete them; a later purge does.
+        """

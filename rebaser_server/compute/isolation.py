@@ -410,6 +410,8 @@ _PATCHABLE: Final = (
 """Modules that are compared name by name."""
 _LIMITS: Final = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _ABSENT: Final = object()
+_PLAIN: Final = (int, float, str, tuple)
+"""Types of constants, which may be replaced by equal ones."""
 
 
 def state_of_process() -> Callable[[], bool]:
@@ -425,7 +427,7 @@ def state_of_process() -> Callable[[], bool]:
     def is_same() -> bool:
         try:
             return _things() == things and all(
-                now.get(name, _ABSENT) is item
+                _is_kept(now.get(name, _ABSENT), item)
                 for now, before in names
                 for name, item in before.items()
             )
@@ -433,6 +435,11 @@ def state_of_process() -> Callable[[], bool]:
             return False
 
     return is_same
+
+
+def _is_kept(now: object, before: object) -> bool:
+    # Setting the time zone anew, as pandas does, sets the zone's names and offsets to equal ones.
+    return now is before or (type(now) is type(before) and type(now) in _PLAIN and now == before)
 
 
 def _things() -> list[Any]:

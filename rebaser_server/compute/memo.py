@@ -144,7 +144,7 @@ class Memo:
         """Read results in the store, of other processes or from before this one was started."""
         infos = self._files.list_infos(memo_directory(workspace))
         infos.sort(key=lambda info: info.base_name, reverse=True)
-        sizes = accumulate(info.size for info in infos)
+        sizes = accumulate(info.size or 0 for info in infos)
         fitting = [i.base_name for i, size in zip(infos, sizes, strict=True) if size <= self._room]
         before, self._read[workspace] = self._read.get(workspace, set()), set(fitting)
         for name in reversed(fitting):  # the latest last
@@ -188,7 +188,7 @@ class Memo:
 
     def _get(self, workspace: str, name: str) -> pa.Table:
         try:
-            found = self._files.get(f"{memo_directory(workspace)}/{name}")
+            found = self._files.get_buffer(f"{memo_directory(workspace)}/{name}")
         except FileNotFoundError:  # merged meanwhile
             return REMEMBERED.empty_table()
         data = memoryview(found).cast("B")
@@ -202,11 +202,11 @@ class Memo:
         files: list[tuple[str, str, int]] = []
         for workspace in self._files.list_names(MEMO):
             infos = self._files.list_infos(memo_directory(workspace))
-            small = sorted(info.base_name for info in infos if info.size < _MERGED_BYTES)
+            small = sorted(info.base_name for info in infos if (info.size or 0) < _MERGED_BYTES)
             if len(small) > MAX_FILES:
                 self._merge(workspace, small)
                 infos = self._files.list_infos(memo_directory(workspace))
-            files += [(info.base_name, workspace, info.size) for info in infos]
+            files += [(info.base_name, workspace, info.size or 0) for info in infos]
         files.sort()
         size = sum(each for _, _, each in files)
         for name, workspace, each in files:
@@ -322,7 +322,7 @@ class ImpureFunctions:
 
     def _read(self, path: str) -> dict[str, Any] | None:
         with contained("remembered result", file=path), suppress(FileNotFoundError):
-            note: dict[str, Any] = json.loads(self._files.get(path).to_pybytes())
+            note: dict[str, Any] = json.loads(self._files.get(path))
             is_old = datetime.fromisoformat(note["at"]).timestamp() < time.time() - _NOTE_SECONDS
             return None if is_old else note
         return None

@@ -214,7 +214,7 @@ class RunStore:
 
     def get_part(self, name: str) -> UnitResult:
         """Return a part; raise `FileNotFoundError` if it is missing."""
-        return decode_result(self.files.get(self._path(name)))
+        return decode_result(self.files.get_buffer(self._path(name)))
 
     def results_of(self, outcome: UnitResult | StoredResult) -> list[UnitResult]:
         """Return the results of a unit, part by part. Raises `FileNotFoundError`."""
@@ -226,7 +226,7 @@ class RunStore:
         self.files.put(self._path(f"{digest}.blob"), unit)
 
     def get_unit(self, digest: str) -> memoryview:
-        return memoryview(self.files.get(self._path(f"{digest}.blob"))).cast("B")
+        return memoryview(self.files.get_buffer(self._path(f"{digest}.blob"))).cast("B")
 
     def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
         """Store the estimates, so that later attempts cut the update into these units, too."""
@@ -255,7 +255,7 @@ class RunStore:
             if name.startswith(f"{run}-"):
                 with suppress(FileNotFoundError):
                     done_values = self.files.get(self._path(f"{_PROGRESS}/{name}"))
-                    done[name.removeprefix(f"{run}-")] = int(done_values.to_pybytes())
+                    done[name.removeprefix(f"{run}-")] = int(done_values)
         return done
 
     def clear(self, keep: Sequence[str] = ()) -> None:

@@ -1,28 +1,32 @@
 """All checks of a deployment, one after the other, and the repair of a finding."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
 from rebaser_core.errors import RebaserError, UnknownSubject, many
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_core.registry import Registry
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.nats_watch import StreamEnds
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.batch_store import open_batch_store, open_shared_files
 from rebaser_server.commit_log.garbage_collection import CONDEMNED, Garbage, GarbageCollector
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
-from rebaser_server.files import CHANGE_SETS, change_sets_in
+from rebaser_server.files import CHANGE_SETS, StoreFiles, StoreInNats, change_sets_in, shared_files
 from rebaser_server.graph_application.state_machine import (
     GraphStateMachine,
     open_checkpoints,
     open_state_loader,
 )
 from rebaser_server.graph_application.tables import TableHoldings
+from rebaser_server.handlers.checkpoints import KeyMachine
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.settings.settings import Settings
 
@@ -87,14 +91,14 @@ class Examination:
         for check in (self._losses, self._garbage):
             async for finding in self._contained(check):
                 yield finding
+        streams = self.provisioner.streams
         try:
             change_sets = await self._change_sets()
-        except (StreamNotFound, OSError) as error:
+            of_services = {each.workspace_id async for each in Registry(streams).services()}
+            loaders = [self._loader(each, of_services) for each in change_sets]
+        except (StreamNotFound, StoreInNats, OSError) as error:
             yield _not_done("history", error)
             return
-        loaders = [
-            open_state_loader(self.provisioner.streams.js, self.settings, c) for c in change_sets
-        ]
         try:
             async for finding in check_requests(self.provisioner.streams, loaders):
                 yield finding
@@ -102,6 +106,18 @@ class Examination:
             yield _not_done("requests", error)
         async for finding in check_histories(loaders, self.sample, deep=self.deep):
             yield finding
+
+    def _loader(self, change_set: ChangeSet, of_services: Collection[WorkspaceId]) -> StateLoader:
+        """The loader of a change set, or of a service's key.
+
+        Raises:
+            StoreInNats: it is a graph of values, and the settings are those of a worker.
+        """
+        streams = self.provisioner.streams
+        if change_set.workspace_id not in of_services:
+            return open_state_loader(streams.js, self.settings, change_set)
+        batches, log = open_batch_store(streams, self.settings), CommitLog(streams, change_set)
+        return StateLoader(change_set, log, batches, KeyMachine(batches.files))
 
     def _durability(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         return nats_checks.durability(provisioner, self.settings.nats.monitoring)
@@ -112,7 +128,9 @@ class Examination:
     async def store(self) -> AsyncIterator[Finding]:
         """Whether the store belongs to the deployment."""
         provisioner, store = self.provisioner, self.settings.store
-        deployment = DeploymentId(provisioner.streams, open_shared_files(store))
+        deployment = DeploymentId(
+            provisioner.streams, open_shared_files(store, provisioner.streams)
+        )
         if problem := await deployment.problem():
             is_lost = await deployment.in_store() is None
             yield Finding(
@@ -128,7 +146,7 @@ class Examination:
 
     async def _losses(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         """Messages that NATS had confirmed and lost, as Rebasers found it, or as it shows now."""
-        files = open_shared_files(self.settings.store)
+        files = open_shared_files(self.settings.store, provisioner.streams)
         ends = StreamEnds(provisioner.streams, files)
         losses = {loss.name: loss for loss in await ends.losses(await ends.noted())}
         losses |= {loss.name: loss for loss in await ends.kept()}
@@ -150,11 +168,11 @@ class Examination:
                 change_sets.add(self.provisioner.streams.parse_change_set(subject))
             except UnknownSubject:
                 continue  # `strays` reports it
-        return sorted(change_sets | await asyncio.to_thread(self._in_store, change_sets))
+        files = open_shared_files(self.settings.store, self.provisioner.streams)
+        return sorted(change_sets | await asyncio.to_thread(self._in_store, files, change_sets))
 
-    def _in_store(self, logged: set[ChangeSet]) -> set[ChangeSet]:
+    def _in_store(self, files: StoreFiles, logged: set[ChangeSet]) -> set[ChangeSet]:
         """The change sets that have checkpoints; a sample looks into workspaces without a log."""
-        files = open_shared_files(self.settings.store)
         workspaces = set(files.list_names(CHANGE_SETS))
         if self.sample is not None:  # one listing each, of which an object store makes seconds
             workspaces -= {str(each.workspace_id) for each in logged}
@@ -167,7 +185,7 @@ class Examination:
             provisioner.streams,
             batches,
             GraphStateMachine(open_checkpoints(store)).kept_metadata,
-            TableHoldings(batches.files),
+            TableHoldings(shared_files(batches.files)),
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()

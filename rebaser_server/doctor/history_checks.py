@@ -15,7 +15,8 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import HistoryInconsistent, LogGone, NeedsNewerVersion, NotRetained
-from rebaser_server.graph_application.content import graph_of
+from rebaser_server.files import shared_files
+from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.request_queue import StoredRequests, announced_request
@@ -60,19 +61,24 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         present = await loader.load()
         if deep:
             await loader.from_earliest(None, partial(_require_log, loader, present.commit))
-            present.damage = present.damage or await _damage_of_rows(loader)
-        if present.damage:
-            return _damaged(loader, present)
-        lost = await asyncio.to_thread(_lost_tables, loader, present, deep=deep)
-        if lost is None and deep and len(present.checkpoints) > 1:
-            return await _compared(
-                loader, present.checkpoints[-2].commit, present.checkpoint_commit
-            )
+        if isinstance(present.content, GraphContent):  # else a key, whose state is in one file
+            return await _check_graph(loader, present, deep=deep)
     except NeedsNewerVersion as error:
         remedy = "use `rebaser doctor` of the newest release that has run here"
         return replace(_broken(loader, error), remedy=remedy)
     except (RebaserError, OSError) as error:
         return await _rolled_back(loader, error)
+    return None
+
+
+async def _check_graph(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
+    if deep:
+        present.damage = present.damage or await _damage_of_rows(loader)
+    if present.damage:
+        return _damaged(loader, present)
+    lost = await asyncio.to_thread(_lost_tables, loader, present, deep=deep)
+    if lost is None and deep and len(present.checkpoints) > 1:
+        return await _compared(loader, present.checkpoints[-2].commit, present.checkpoint_commit)
     return lost
 
 
@@ -93,7 +99,10 @@ async def _damage_of_rows(loader: StateLoader) -> str:
 
 def _lost_tables(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
     """Tables that values have and that are not whole in the store; `deep`: all bytes are read."""
-    tables, workspace = TableFiles(loader.batches.files), str(loader.change_set.workspace_id)
+    tables, workspace = (
+        TableFiles(shared_files(loader.batches.files)),
+        str(loader.change_set.workspace_id),
+    )
     lost = []
     for key in graph_of(present).referred_keys():
         try:

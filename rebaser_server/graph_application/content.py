@@ -11,6 +11,7 @@ from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, Content, ResultFiles, State
 from rebaser_server.compute.results import RunStore
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
+from rebaser_server.files import shared_files
 from rebaser_server.values.bulk_rebase import RebaseResult
 from rebaser_server.values.edits import Edits, Preimage, edits_from_json, edits_to_json
 from rebaser_server.values.graph import Graph
@@ -146,7 +147,7 @@ def read_results(results: ResultFiles) -> pa.Table:
     Raises:
         MissingBatch: a file is missing.
     """
-    store = RunStore(results.files, results.run)
+    store = RunStore(shared_files(results.files), results.run)
     try:
         tables = [store.get_part(name).table for name in results.names]
     except FileNotFoundError as error:

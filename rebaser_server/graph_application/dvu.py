@@ -41,6 +41,7 @@ from rebaser_server.compute.results import (
 )
 from rebaser_server.compute.run import Executor, Run
 from rebaser_server.compute.work_unit import WorkUnit
+from rebaser_server.files import shared_files
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.extension import Extension
@@ -230,7 +231,9 @@ class DvuPlanner:
         """Place for the results of all attempts at the update behind a sequence."""
         workspace, change_set = self._change_set
         key = blake3(f"{workspace}.{change_set}.{after}".encode()).hexdigest()
-        return ResultTarget(self._services.batches, RunStore(self._services.batches.files, key))
+        return ResultTarget(
+            self._services.batches, RunStore(shared_files(self._services.batches.files), key)
+        )
 
 
 class Parts:

@@ -230,7 +230,7 @@ class GraphStateMachine(StateMachine):
     def put_back(self, state: State, snapshot: Snapshot) -> None:
         restore_touched(graph_of(state), _changes(snapshot))
 
-    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+    async def on_purge(self, change_set: ChangeSet, commit: int) -> None:
         if self._maintenance is not None:
             self._maintenance.schedule(change_set, commit)
 

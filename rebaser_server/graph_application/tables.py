@@ -25,7 +25,7 @@ from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.run import Executor
 from rebaser_server.compute.tables import SQL, TABLE_RUNTIMES, require_sound
 from rebaser_server.errors import MissingBatch
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import SharedFiles, shared_files
 from rebaser_server.graph_application.extension import Extension, OpenLoader
 from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.publisher import Publisher
@@ -147,8 +147,8 @@ class Tables(Extension):
         """
         self.executor = executor
         self._batches = batches
-        self._tables = TableFiles(batches.files)
-        self.holdings = TableHoldings(batches.files)
+        self._tables = TableFiles(shared_files(batches.files))
+        self.holdings = TableHoldings(shared_files(batches.files))
         self._sources = sources
         self._copying = asyncio.Semaphore(_COPIES)
         self._sql_workspaces = sql_workspaces

@@ -1,9 +1,6 @@
 """Services as the application that the core drives: a key is a change set, a call a request."""
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Never
@@ -21,9 +18,8 @@ from rebaser_core.streams import Streams
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE, header
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.state import Checkpoint, Snapshot, State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.files import change_set_directory
+from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
 from rebaser_server.handlers.execution import HandlerExecution
@@ -49,94 +45,20 @@ from rebaser_server.runtime.tasks import background, wait_forever
 
 log: Final = structlog.get_logger()
 
-_SAVED_AFTER: Final = 100
-"""Commits behind the last checkpoint from which a key that goes idle is saved: the log has them
-all, and replaying them takes a few milliseconds."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """Content of a checkpoint."""
-
-    commit: int
-    payload: bytes
-
-    def __len__(self) -> int:
-        return 1
-
-
-class HandlerApplication(Application):
+class HandlerApplication(KeyMachine, Application):
     """An `Application`: calls are made in order, each key's state is what they left."""
 
     def __init__(
         self, streams: Streams, batches: BatchStore, services: Mapping[str, Service]
     ) -> None:
+        super().__init__(batches.files)
         self._streams = streams
         self._batches = batches
-        self._files = batches.files
         self._services = services
         self._execution = HandlerExecution()
         self._alarms = Alarms(streams)
         self._directory = Directory(streams, services)
-
-    # The state machine: contents and their checkpoints.
-
-    def empty(self) -> KeyContent:
-        return KeyContent()
-
-    def is_worth_saving(self, state: State) -> bool:
-        return state.unsaved.commits >= _SAVED_AFTER
-
-    def require_sound(self, state: State) -> None:
-        """Do nothing: a state relies on nothing else."""
-
-    def footprint(self, state: State) -> int:
-        content = content_of(state)
-        calls = sum(len(each.arguments) for each in content.outgoing)
-        return len(content.state or "") + calls + 100 * (len(content.heard) + len(content.timers))
-
-    def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> _Saved:
-        del whole
-        data = {"content": content_of(state).to_json(), "metadata": metadata}
-        return _Saved(state.commit, json.dumps(data).encode())
-
-    def save(self, change_set: ChangeSet, snapshot: Snapshot) -> None:
-        if not isinstance(snapshot, _Saved):
-            raise TypeError(f"{type(snapshot).__name__} was not taken here")
-        # The name sorts as the number does.
-        self._files.put(
-            f"{change_set_directory(change_set)}/{snapshot.commit:020}", snapshot.payload
-        )
-
-    def put_back(self, state: State, snapshot: Snapshot) -> None:
-        """Do nothing: each checkpoint is whole."""
-
-    def load(self, change_set: ChangeSet, at: int | None = None) -> Checkpoint | None:
-        found = self._read(change_set, at)
-        if found is None:
-            return None
-        commit, data = found
-        return Checkpoint(commit, data["metadata"], KeyContent.from_json(data["content"]))
-
-    def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
-        found = self._read(change_set, None)
-        return None if found is None else found[1]["metadata"]
-
-    def _read(self, change_set: ChangeSet, at: int | None) -> tuple[int, dict[str, Any]] | None:
-        directory = change_set_directory(change_set)
-        for name in sorted(self._files.list_names(directory), reverse=True):
-            if at is None or int(name) <= at:
-                with suppress(FileNotFoundError):  # removed meanwhile: a later one is there
-                    return int(name), json.loads(bytes(self._files.get(f"{directory}/{name}")))
-        return None
-
-    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
-        directory = change_set_directory(change_set)
-        for name in self._files.list_names(directory):
-            if int(name) < commit:
-                self._files.delete(f"{directory}/{name}")
-
-    # The application: calls.
 
     def read(self, request: Delivery) -> CallRequestV1:
         if header(request.headers, MESSAGE_TYPE) == EnqueueUpdatesRequest.name:
@@ -158,15 +80,16 @@ class HandlerApplication(Application):
         end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
         if reason := closed_reason(ownership.state):
             return Applied(reject(end(outcome=RequestOutcome.REFUSED), reason))
-        # A run that goes on with the sends of another may come later than ids are remembered.
+        # O4: a run that goes on with the sends of another may come later than ids are remembered.
         if message.origin is not None and content.has_heard(message.origin):
             return Applied(end(outcome=RequestOutcome.DUPLICATE))
         try:
             effect, result = await self._effect(content, request, message)
-        except CallRefused as error:
-            return Applied(reject(end(outcome=RequestOutcome.REFUSED), str(error)))
-        except Reject as error:
-            return Applied(reject(end(outcome=RequestOutcome.REFUSED), str(error) or "rejected"))
+            is_call = not (message.timer or message.cancel or message.firing)
+            handler = message.handler if is_call else None
+        except (CallRefused, Reject) as error:
+            refused = reject(end(outcome=RequestOutcome.REFUSED), str(error) or "rejected")
+            return Applied(refused, call=_heard(content, message))
         except CallUnkeepable as error:
             raise Unprocessable(str(error)) from error
         content.take(effect)
@@ -175,7 +98,7 @@ class HandlerApplication(Application):
             end(outcome=RequestOutcome.APPLIED),
             is_edit=True,
             is_dirty=effect.is_dirty,
-            call=CallEffect(result=result, effect=effect.to_json()),
+            call=CallEffect(handler=handler, result=result, effect=effect.to_json()),
         )
 
     async def _effect(
@@ -371,8 +294,10 @@ class HandlerApplication(Application):
         return StateLoader(change_set, CommitLog(self._streams, change_set), self._batches, self)
 
 
-def content_of(state: State) -> KeyContent:
-    """The content of a state of this application."""
-    if not isinstance(state.content, KeyContent):
-        raise TypeError(f"{type(state.content).__name__} is not the content of a key")
-    return state.content
+def _heard(content: KeyContent, refused: CallRequestV1) -> CallEffect | None:
+    """Note that a call of another key was refused: sent again, it is refused for good (O4)."""
+    if refused.origin is None:
+        return None
+    effect = KeyChange(heard=refused.origin)
+    content.take(effect)
+    return CallEffect(effect=effect.to_json())

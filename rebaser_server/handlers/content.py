@@ -128,7 +128,8 @@ class KeyContent(Content):
     outgoing: list[Outgoing] = field(default_factory=list)
     """Calls that are not known to be stored yet, in order."""
     heard: dict[str, Place] = field(default_factory=dict)
-    """Place of the last call that took effect, by sender, the one heard last at the end."""
+    """Place of the last call that took effect or was refused, by sender, the one heard last at the
+    end."""
 
     async def apply(self, sequence: int, batch: Batch, covers: int | None = None) -> AppliedBatch:
         """Refuse a batch of updates."""
@@ -164,7 +165,7 @@ class KeyContent(Content):
         self.outgoing = [each for each in self.outgoing if each.sequence > covers]
 
     def has_heard(self, origin: Origin) -> bool:
-        """Whether that call took effect before, or a later one of its sender did."""
+        """Whether that call, or a later one of its sender, took effect or was refused (O4)."""
         last = self.heard.get(str(origin.change_set_id))
         return last is not None and (origin.sequence, origin.index) <= last
 

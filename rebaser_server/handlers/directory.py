@@ -107,7 +107,7 @@ class Directory:
             id=RequestId.from_bytes(change_set.change_set_id.bytes),
             **change_set._asdict(),
             name=name[1],
-            kind=ChangeSetKind.HEAD,
+            kind=ChangeSetKind.KEY,
             head=change_set.change_set_id,
             created_at=now(),
         )

@@ -36,6 +36,7 @@ from rebaser_core.jetstream import (
     JetStreamError,
     PullConsumer,
     StreamConfig,
+    WrongLastSequence,
 )
 from rebaser_core.messages import UpdatesAddress
 from rebaser_core.requests import message_id, publish_request, retry
@@ -200,6 +201,8 @@ _CONSUMER: Final = "rebaser-alarms"
 _SCHEDULES_SINCE: Final = (2, 12)
 _ACK_WAIT: Final = timedelta(seconds=30)
 _RETRY_DELAY: Final = 2.0
+_SET_BY: Final = "Rebaser-Set-By"
+"""Header of an alarm: sequence of the request that set the timer."""
 
 
 class Alarms:
@@ -222,7 +225,10 @@ class Alarms:
     async def arm(
         self, change_set: ChangeSet, service: str, key: str, name: str, timer: Timer
     ) -> None:
-        """Set the alarm of a timer to its next time, in place of one that it has."""
+        """Set the alarm of a timer to its next time, in place of one that it has.
+
+        O5: it replaces none of a later request's, since a run that was fenced off may go on.
+        """
         js = self._streams.js
         token = blake3(name.encode()).hexdigest(16)
         subject = self._streams.join("rebaser.alarms", *change_set, token)
@@ -230,9 +236,30 @@ class Alarms:
             "Nats-Schedule": f"@at {timer.next}",
             "Nats-Schedule-Target": self._streams.join("rebaser.ringing", *change_set),
             "Nats-Rollup": "sub",
+            _SET_BY: str(timer.set_by),
         }
-        payload = json.dumps({"service": service, "key": key, "name": name, "at": timer.next})
-        await retry(lambda: js.publish(subject, payload.encode(), headers=headers), _RETRY_FOR)
+        said = {
+            "service": service,
+            "key": key,
+            "name": name,
+            "at": timer.next,
+            "setBy": timer.set_by,
+        }
+        payload, last = json.dumps(said).encode(), 0
+
+        async def publish() -> None:
+            await js.publish(subject, payload, headers=headers, expected_last_subject_sequence=last)
+
+        while True:
+            try:
+                await retry(publish, _RETRY_FOR)
+            except WrongLastSequence:
+                there = await js.get_message(self.stream, last_by_subject=subject)
+                if there is not None and int(there.headers[_SET_BY]) >= timer.set_by:
+                    return
+                last = 0 if there is None else there.sequence
+            else:
+                return
 
     async def run(self) -> Never:
         """Enqueue a request for each alarm that rings, until cancelled."""
@@ -291,8 +318,9 @@ class Alarms:
         said = json.loads(ring.payload)
         target = key_of(said["service"], said["key"])
         due = time_of(said["at"])
-        # Of the timer and its time: an alarm that rings twice is one request.
-        ring_id = derived_id(f"{target} {said['name']} {said['at']}", int(due.timestamp() * 1000))
+        # Of the timer and its setting: an alarm that rings twice is one request.
+        setting = f"{target} {said['name']} {said['at']} {said['setBy']}"
+        ring_id = derived_id(setting, int(due.timestamp() * 1000))
         call = CallRequestV1(
             id=ring_id,
             workspace_id=target.workspace_id,

@@ -1,19 +1,18 @@
 """Actions of the page: what people and operators may do over HTTP.
 
-An action is posted to `/actions/…` as JSON, and takes a role of the visitor's token. People change
-branches and the commits of any change set by ordinary requests in the change set's queue: the rules
-of `docs/rebase.md` hold. Operators pause and resume, cancel updates, replay dead letters: the work
-of `rebaser pause` and others.
+An action is posted to `/actions/…` as JSON, and takes a role of the visitor's token. Operators
+pause and resume, cancel updates, replay dead letters: the work of `rebaser pause` and others. What
+people do to the content of change sets is the application's, as in `value_actions`.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 from aiohttp import web
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.requests import ReplyInbox
@@ -25,26 +24,20 @@ from rebaser_core.errors import (
     RebaserError,
     Unreachable,
 )
-from rebaser_core.ids import ChangeSet, ChangeSetId, ValueId, WorkspaceId
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines
-from rebaser_core.messages import total_count
-from rebaser_core.records import ChangeSetKind, PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
-from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_core.versioning import WireModel, first_error
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import OpenLoader
-from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.answers import cancel_update
 from rebaser_server.ops.auth import Guard, Visitor
 from rebaser_server.ops.dead_letters import NoSuchLetter, replay
 from rebaser_server.processor.context import Services
-from rebaser_server.queries.comparisons import plan_revert
 from rebaser_server.settings.settings import Role
-from rebaser_server.values.edits import DefinitionView, difference
 
 
 class NotAllowed(RebaserError):
@@ -111,91 +104,10 @@ class Action(Generic[B]):
     perform: Perform[B]
 
 
-class OfValue(OfChangeSet):
-    """A source of a branch, and its new content."""
-
-    id: ValueId
-    text: str
-    """JSON, as text: a browser would change numbers that it reads."""
-
-
-class OfDefinition(OfChangeSet):
-    """A value or a function of a branch."""
-
-    id: str
-
-
-class OfDifference(OfChangeSet):
-    """A branch's difference, as it was reviewed."""
-
-    digest: str
-
-
 class OfComment(OfChangeSet):
     """A comment on a change set."""
 
     text: str
-
-
-class OfCommit(OfChangeSet):
-    """A commit of a change set."""
-
-    commit: Annotated[int, Field(ge=0)]
-
-
-async def _set_value(context: ActionContext, body: OfValue) -> str:
-    """Set a value of a branch, as `rebaser values set` does."""
-    await _head_of_branch(context, body.target)
-    try:
-        value = codecs.loads(codecs.JSON, body.text.encode())
-        codecs.validate_json(value)
-    except MalformedMessage as error:
-        raise ActionInvalid(
-            f"{body.text[:80]!r} is not JSON, {error}: put text in quotes"
-        ) from None
-    return await _send(context, body.target, [SetValue(value_id=body.id, value=value)])
-
-
-async def _take_theirs(context: ActionContext, body: OfDefinition) -> str:
-    """Replace the branch's version of a value or function by head's, if both changed it.
-
-    The branch merges head's changes first, so that the values that head's definition needs exist.
-    """
-    head = await _head_of_branch(context, body.target)
-    await context.client.change_set(*body.target).refresh()
-
-    def definition_at_head(state: State) -> DefinitionView:
-        view = DefinitionView.of(graph_of(state))
-        value, func = view.value(body.id), view.func(body.id)
-        return DefinitionView(lambda _: value, lambda _: func)
-
-    theirs = await context.open_loader(head).read(definition_at_head, "a moment")
-    updates = await context.open_loader(body.target).read(
-        lambda state: difference(DefinitionView.of(graph_of(state)), theirs, [body.id], [body.id]),
-        "a moment",
-    )
-    if not updates:
-        return "the branch has what head has"
-    return await _send(context, body.target, updates)
-
-
-async def apply(context: ActionContext, body: OfDifference) -> str:
-    """Apply the branch, as `rebaser change-sets apply --reviewed` does."""
-    record = await context.client.change_set(*body.target).apply(reviewed=body.digest)
-    commit = None if record.application is None else record.application.commit
-    return "applied; head had it all" if commit is None else f"applied as commit {commit} of head"
-
-
-async def revert(context: ActionContext, body: OfCommit) -> str:
-    """Revert a commit, as `rebaser revert` does."""
-    record = await context.registry.change_set(body.target)
-    if record.kind is ChangeSetKind.HEAD:
-        context.require(Role.APPROVER, "revert in a head")
-    plan = await plan_revert(context.open_loader(body.target), body.commit)
-    left = f"; {len(plan.skipped)} stay, as a later commit changed them" if plan.skipped else ""
-    if not plan.updates:
-        return f"nothing to undo{left}"
-    return await _send(context, body.target, plan.updates) + left
 
 
 async def comment(context: ActionContext, body: OfComment) -> str:
@@ -205,30 +117,6 @@ async def comment(context: ActionContext, body: OfComment) -> str:
     except MalformedMessage as error:
         raise ActionInvalid(str(error)) from None
     return "the comment is stored"
-
-
-async def _head_of_branch(context: ActionContext, change_set: ChangeSet) -> ChangeSet:
-    record = await context.registry.change_set(change_set)
-    if record.kind is ChangeSetKind.HEAD:
-        raise ActionInvalid("a head is changed by applying a branch: fork one, and edit that")
-    return ChangeSet(change_set.workspace_id, record.head)
-
-
-async def _send(context: ActionContext, change_set: ChangeSet, updates: list[AnyUpdate]) -> str:
-    outcome = await context.client.change_set(*change_set).enqueue(updates)
-    corrected = total_count(outcome.corrections)
-    more = f"; {corrected} of its updates were changed or left out to fit" if corrected else ""
-    return f"done by commit {outcome.commit}{more}"
-
-
-_BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
-    "set-value": Action(Role.EDITOR, OfValue, _set_value),
-    "take-theirs": Action(Role.EDITOR, OfDefinition, _take_theirs),
-    "apply": Action(Role.APPROVER, OfDifference, apply),
-    "comment": Action(Role.EDITOR, OfComment, comment),
-    "revert": Action(Role.EDITOR, OfCommit, revert),
-}
-"""Actions by the last part of their paths, `/actions/…`."""
 
 
 _MAX_REASON: Final = 500  # characters
@@ -300,33 +188,18 @@ async def checkpoint(context: ActionContext, body: OfChangeSet) -> str:
     return f"the checkpoint of commit {commit} is being written"
 
 
-class OfComputedValue(OfChangeSet):
-    """A computed value, or without an id all that failed."""
-
-    id: ValueId | None = None
-
-
-async def recompute(context: ActionContext, body: OfComputedValue) -> str:
-    """Recompute a value or all failed ones, as `rebaser dvu run` does."""
-    values = None if body.id is None else [str(body.id)]
-    commit = await context.client.change_set(*body.target).recompute(values)
-    return f"commit {commit}; the update follows"
-
-
-_OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
+ACTIONS: Final[Mapping[str, Action[Any]]] = {
+    "comment": Action(Role.EDITOR, OfComment, comment),
     "replay": Action(Role.OPERATOR, OfLetter, _replay_letter),
     "pause": Action(Role.OPERATOR, OfScope, pause),
     "resume": Action(Role.OPERATOR, OfScope, resume),
     "cancel": Action(Role.OPERATOR, OfChangeSet, cancel),
     "checkpoint": Action(Role.OPERATOR, OfChangeSet, checkpoint),
-    "recompute": Action(Role.OPERATOR, OfComputedValue, recompute),
 }
-"""Actions by the last part of their paths, `/actions/…`."""
+"""Actions that each application has, by the last part of their paths, `/actions/…`."""
 
 
 log: Final = structlog.get_logger()
-
-ACTIONS: Final[Mapping[str, Action[Any]]] = _BRANCH_ACTIONS | _OPERATOR_ACTIONS
 
 _WITHIN: Final = 20.0
 """Seconds for an action to be done; a request that was enqueued by then takes effect later."""
@@ -346,7 +219,15 @@ class _Outcome:
 class ActionService:
     """Checks who asks, performs the action, and logs it."""
 
-    def __init__(self, services: Services, replies: ReplyInbox, guard: Guard) -> None:
+    def __init__(
+        self,
+        services: Services,
+        replies: ReplyInbox,
+        guard: Guard,
+        of_application: Mapping[str, Action[Any]],
+    ) -> None:
+        """Offer the actions that each application has, and those of this one."""
+        self._actions = {**of_application, **ACTIONS}
         self._services = services
         self._replies = replies
         self._guard = guard
@@ -355,12 +236,12 @@ class ActionService:
         """The actions, and `/identity`: who the visitor is and what the visitor may do."""
         return [
             web.get("/identity", self._identity),
-            *(web.post(f"/actions/{name}", self._act) for name in ACTIONS),
+            *(web.post(f"/actions/{name}", self._act) for name in self._actions),
         ]
 
     async def _identity(self, request: web.Request) -> web.Response:
         visitor = self._visitor(request)
-        may = [name for name, action in ACTIONS.items() if visitor.role.includes(action.role)]
+        may = [name for name, action in self._actions.items() if visitor.role.includes(action.role)]
         return web.json_response({"name": visitor.name, "role": visitor.role.value, "may": may})
 
     async def _act(self, request: web.Request) -> web.Response:
@@ -371,7 +252,7 @@ class ActionService:
         ):
             return web.Response(status=403, text=_FOREIGN)
         visitor, name = self._visitor(request), request.path.rpartition("/")[2]
-        action = ACTIONS[name]
+        action = self._actions[name]
         try:
             asked = codecs.loads(codecs.JSON, await request.read())
             body: WireModel = action.body.from_wire(asked)

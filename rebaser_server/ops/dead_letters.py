@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from blake3 import blake3
 
 from rebaser_client.client import RebaserClient
+from rebaser_core.calls import CallRequest, CallRequestV1
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream.messages import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records import utc_text
+from rebaser_core.requests import message_id, publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID, MESSAGE_TYPE, header
 from rebaser_server.errors import MissingBatch
 from rebaser_server.processor.dead_letters import (
     ATTEMPTS,
@@ -65,9 +67,11 @@ class DeadLetter:
             "reason": self.headers.get(REASON, ""),
         }
 
-    def request(self) -> EnqueueUpdatesRequestV1:
+    def request(self) -> EnqueueUpdatesRequestV1 | CallRequestV1:
         """The request. Raises `NotReplayable` if it cannot be decoded."""
         try:
+            if header(self.headers, MESSAGE_TYPE) == CallRequest.name:
+                return CallRequest.decode(self.headers, self.payload)
             return EnqueueUpdatesRequest.decode(self.headers, self.payload)
         except MessageError as error:
             raise NotReplayable(
@@ -144,7 +148,7 @@ async def latest_messages(streams: Streams, most: int) -> list[StoredMessage]:
 async def replay(
     streams: Streams, batches: "BatchStore", client: RebaserClient, sequence: int
 ) -> RequestId:
-    """Enqueue the updates of the letter as a new request; then delete the letter.
+    """Enqueue the updates or the call of the letter as a new request; then delete the letter.
 
     Idempotent, also when it is interrupted: the id of the new request follows from the letter.
 
@@ -153,7 +157,11 @@ async def replay(
         NotConfirmed: try again; the letter is still there.
     """
     dead = await load(streams, batches, sequence)
-    request = dead.request()
+    request, request_id = dead.request(), _id_of_replay(dead)
+    if isinstance(request, CallRequestV1):
+        await _call_again(streams, request, request_id)
+        await streams.js.delete_message(streams.dead_letters_stream, sequence)
+        return request_id
     try:
         batch = await batches.fetch(request.updates_address, request.id)
     except (MissingBatch, MessageError) as error:
@@ -163,12 +171,21 @@ async def replay(
             f"dead letter {sequence} is the result of an update that lost its claim; purge it: "
             "Rebaser computes those values again"
         )
-    request_id = _id_of_replay(dead)
     await client.enqueue_updates(
         request.workspace_id, request.change_set_id, batch.updates, request_id=request_id
     )
     await streams.js.delete_message(streams.dead_letters_stream, sequence)
     return request_id
+
+
+async def _call_again(streams: Streams, call: CallRequestV1, request_id: RequestId) -> None:
+    """Store the call under that id. Raises as `publish_request`."""
+    # Without its place among its sender's calls: the key has heard later ones since.
+    call = call.model_copy(update={"id": request_id, "origin": None})
+    change_set = ChangeSet(call.workspace_id, call.change_set_id)
+    headers, payload = CallRequest.encode(call)
+    headers[MESSAGE_ID] = message_id(request_id, change_set, payload)
+    await publish_request(streams, change_set, headers, payload)
 
 
 def _letter(

@@ -31,12 +31,12 @@ from rebaser_server.cluster.nats_watch import fullness
 from rebaser_server.cluster.nats_writes import PROBLEMS
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.commit_log.batch_store import open_shared_files
-from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard, tls_of
-from rebaser_server.ops.pages import (
-    ChangeSetPage,
+from rebaser_server.ops.presentation import Presentation
+from rebaser_server.ops.queue_pages import (
+    ChangeSetRecords,
     NameCache,
     OperatorPage,
     answering_for_change_set,
@@ -53,8 +53,6 @@ from rebaser_server.ops.status import (
 )
 from rebaser_server.ops.visitors import Bounds, Visitors
 from rebaser_server.processor.context import Services
-from rebaser_server.queries.query_service import QueryService
-from rebaser_server.runtime.containment import repeat_every
 from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.settings.redaction import redact_url
 from rebaser_server.settings.settings import OpsSettings, Settings
@@ -253,9 +251,7 @@ class _Endpoint:
             web.get("/config", self._config),
             web.get("/status", self._status),
             web.get("/events", self._events),
-            *context.change_sets.routes(),
-            *context.operator.routes(),
-            *context.actions.routes(),
+            *context.routes,
             web.get("/change-set/discussion", answering_for_change_set(discussion.respond)),
             *(web.get(path, self._static) for path in _STATIC),
             web.get(_NAMED, self._named),
@@ -348,17 +344,13 @@ def _verdict(health: Health) -> web.Response:
     return web.json_response({"ok": health.ok, **health.reasons}, status=200 if health.ok else 503)
 
 
-_LOOK_EVERY: Final = 60.0
-"""Seconds between two looks whether functions were found that are not pure."""
-
-
 @asynccontextmanager
 async def ops_endpoint(
     services: Services,
     settings: Settings,
     slots: SlotPool,
     members: Membership,
-    queries: QueryService,
+    presentation: Presentation,
     shutdown: Shutdown,
 ) -> AsyncIterator[str | None]:
     """Serve the endpoint while the body runs; yield its URL, or None if it is disabled.
@@ -370,18 +362,15 @@ async def ops_endpoint(
         yield None
         return
     nc, stats = services.streams.js.nc, services.notifier.stats
-    store = open_shared_files(settings.store)
+    store = open_shared_files(settings.store, services.streams)
     health = HealthMonitor(nc, shutdown, store, stats)
     queues = QueueWatch(services.streams)
     deployment = await DeploymentId(services.streams, store).in_nats()
     guard = Guard(settings.ops, settings.author or "local", deployment or "")
-    registry, impure = Registry(services.streams), ImpureFunctions(store)
-    looking = repeat_every(
-        _LOOK_EVERY, lambda: asyncio.to_thread(impure.look), "impure", first_delay=0
-    )
+    registry = Registry(services.streams)
     async with (
         background(health.measure_lag()),
-        background(looking),
+        background(presentation.run()),
         receiving_replies(nc) as replies,
     ):
         client = RebaserClient(services.streams.js, replies, prefix=services.streams.prefix)
@@ -399,11 +388,14 @@ async def ops_endpoint(
             health,
             registry,
             NameCache(registry),
-            impure,
             Onlookers(),
-            ChangeSetPage(services.streams, queries, impure, addresses),
-            OperatorPage(services.streams, services.batches),
-            ActionService(services, replies, guard),
+            presentation,
+            [
+                *presentation.routes(addresses),
+                *ChangeSetRecords(services.streams, addresses).routes(),
+                *OperatorPage(services.streams, services.batches).routes(),
+                *ActionService(services, replies, guard, presentation.actions).routes(),
+            ],
         )
         async with _Endpoint(settings, context).serving() as url:
             log.info("ops endpoint started", url=url)

@@ -1,64 +1,56 @@
-"""The pages of change sets and of operators: the data for a browser.
+"""The pages of values: the data for a browser.
 
-A change set's page shows values by name pattern, why one is what it is, commits with what each
-changed, and of a branch the review. The other pages list change sets, dead letters with their
-requests, and pauses.
+A change set's page shows values by name pattern, why one is what it is, what each commit changed,
+and of a branch the review.
 
 Everything is read when a browser asks for it. Nothing is changed, except that a branch behind head,
-whose effects are therefore not known, is made to follow it. `NameCache` reads names from the
-registry.
+whose effects are therefore not known, is made to follow it.
 """
 
 import asyncio
 import json
-import math
 import re
-import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from functools import partial
-from itertools import chain, islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
-import nats.errors
 import pyarrow as pa
 from aiohttp import web
-from pydantic import ValidationError
 
 from rebaser_client.display import value_text
 from rebaser_client.effects import cut, effects_csv, families, natural, side_text
-from rebaser_client.errors import AmbiguousAddress
-from rebaser_client.reader import read_log
 from rebaser_client.table_reads import TableDifference
-from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook
-from rebaser_core.errors import ClientError, MessageError, NoSuchChangeSet, RebaserError
-from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStreamError, deadlines, ordered_reader
+from rebaser_client.workspaces import AddressBook
+from rebaser_core.errors import ClientError, RebaserError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import deadlines
 from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1, TableQueryV1
 from rebaser_core.records import (
-    ChangeSetRecordV1,
     ChangeSetRequest,
     ChangeSetRequestV1,
     ChangeSetStatus,
-    utc_text,
 )
 from rebaser_core.registry import Registry
 from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import cells_of, decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable
-from rebaser_core.versioning import EDITED, first_error
-from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
-from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.memo import ImpureFunctions
-from rebaser_server.errors import NotRetained
+from rebaser_server.errors import NotABranch
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.ops.dead_letters import NoSuchLetter, latest, load
+from rebaser_server.ops.queue_pages import (
+    MAX_ROWS,
+    NUMBER,
+    ChangeSetReading,
+    answering_for_change_set,
+    rows_asked,
+)
 from rebaser_server.ops.review import MAX_TEXT, effects_graph, plain_difference
-from rebaser_server.queries.comparisons import NotABranch, NotRevertible, changes_of
-from rebaser_server.queries.query_service import QueryService
+from rebaser_server.queries.comparisons import changes_of
+from rebaser_server.queries.value_queries import ValueQueries
 from rebaser_server.values.columns import Func, ValueStatus
 from rebaser_server.values.graph import Graph, Value
 
@@ -75,15 +67,8 @@ _FIRST_ROWS: Final = 3
 _MAX_CELL: Final = 100
 """Maximum number of characters of one of their cells."""
 
-_MAX_ROWS: Final = 100
-"""Maximum number of values of a list."""
-_MOST_ROWS: Final = 10_000
-"""Maximum number of them that a request can ask for."""
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _MAX_DETAIL: Final = 10_000
 """Maximum number of characters of the value that is looked at."""
-
-_ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 
 
 class ChangeSetPage:
@@ -92,7 +77,7 @@ class ChangeSetPage:
     def __init__(
         self,
         streams: Streams,
-        queries: QueryService,
+        queries: ValueQueries,
         impure: ImpureFunctions,
         addresses: AddressBook,
     ) -> None:
@@ -105,47 +90,18 @@ class ChangeSetPage:
 
     def routes(self) -> list[web.RouteDef]:
         """Paths of the page's queries: `/change-set/values?workspace=…&changeSet=…` and so on."""
-        readings: dict[str, _ChangeSetReading] = {
+        readings: dict[str, ChangeSetReading] = {
             "values": self._values,
             "value": self._value,
             "why": self._why,
-            "log": self._log,
             "commit": self._commit,
             "difference": self._difference,
             "effects.csv": self._effects,
         }
         return [
-            web.get("/change-set/about", _answering(self._about)),
-            *(
-                web.get(f"/change-set/{name}", answering_for_change_set(reading, self._addresses))
-                for name, reading in readings.items()
-            ),
+            web.get(f"/change-set/{name}", answering_for_change_set(reading, self._addresses))
+            for name, reading in readings.items()
         ]
-
-    async def _about(self, request: web.Request) -> Any:
-        """The record of the change set with these ids, or with the address `at`."""
-        registry = Registry(self._streams)
-        change_set = change_set_asked(request)
-        if change_set is None:
-            found = await self._addresses.find(request.query.get("at", ""), closed=True)
-            change_set = found.change_set
-        ids = {"workspaceId": str(change_set.workspace_id), "id": str(change_set.change_set_id)}
-        try:
-            workspace = await registry.workspace(change_set.workspace_id)
-            record = await registry.change_set(change_set)
-        except NoSuchChangeSet:
-            return {**ids, "name": None}
-        return {
-            **ids,
-            "workspace": workspace.name,
-            "name": record.name,
-            "kind": record.kind.value,
-            "status": record.status.value,
-            "createdAt": record.created_at,
-            "by": record.by,
-            "head": str(record.head),
-            "problem": record.problem,
-        }
 
     async def _values(self, change_set: ChangeSet, request: web.Request) -> Any:
         search, status, family = (
@@ -158,7 +114,7 @@ class ChangeSetPage:
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
         value_id = request.query.get("id", "")
         loader = self._queries.open_loader(change_set)
-        describe = partial(_describe, value_id=value_id, most=_rows_asked(request))
+        describe = partial(_describe, value_id=value_id, most=rows_asked(request))
         described, func = await loader.read(lambda state: describe(graph_of(state)))
         note = None
         if func is not None:
@@ -203,16 +159,10 @@ class ChangeSetPage:
         reply = await self._queries.provenance.find(query)
         return reply.model_copy(update={"value": None}).to_wire()
 
-    async def _log(self, change_set: ChangeSet, request: web.Request) -> Any:
-        """The latest commits that settle a request, and the number of all that are kept."""
-        entries = await read_log(self._streams, change_set, limit=None)
-        shown = islice(reversed(entries), _rows_asked(request))
-        return {"count": len(entries), "commits": [entry.as_dict() for entry in shown]}
-
     async def _commit(self, change_set: ChangeSet, request: web.Request) -> Any:
         """Definitions that the commit changed, and the number of all."""
         asked = request.query.get("commit", "")
-        if not _NUMBER.fullmatch(asked):
+        if not NUMBER.fullmatch(asked):
             raise web.HTTPBadRequest(text=f"{request.path}?…&commit=NUMBER\n")
         changes = await changes_of(self._queries.open_loader(change_set), int(asked))
         rows = [
@@ -223,7 +173,7 @@ class ChangeSetPage:
                 "before": cut(side_text(each.before), MAX_TEXT),
                 "after": cut(side_text(each.after), MAX_TEXT),
             }
-            for each in changes[: _rows_asked(request)]
+            for each in changes[: rows_asked(request)]
         ]
         return {"count": len(changes), "changes": rows}
 
@@ -284,43 +234,6 @@ class ChangeSetPage:
         return web.Response(text=text, content_type="text/csv", headers=headers)
 
 
-def change_set_asked(request: web.Request) -> ChangeSet | None:
-    """The change set that the request names; None if it names none."""
-    try:
-        return ChangeSet(
-            WorkspaceId.from_str(request.query.get("workspace", "")),
-            ChangeSetId.from_str(request.query.get("changeSet", "")),
-        )
-    except ValueError:
-        return None
-
-
-def _rows_asked(request: web.Request) -> int:
-    """Return the number of rows that the request asks for, at most `_MOST_ROWS`."""
-    asked = request.query.get("rows", str(_MAX_ROWS))
-    if not _NUMBER.fullmatch(asked):
-        raise web.HTTPBadRequest(text=f"{request.path}?…&rows=NUMBER\n")
-    return min(int(asked), _MOST_ROWS)
-
-
-def answering_for_change_set(
-    reading: _ChangeSetReading, addresses: AddressBook | None = None
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Handler that answers with what `reading` returns of the change set that is named."""
-
-    async def read(request: web.Request) -> Any:
-        change_set = change_set_asked(request)
-        if change_set is None:
-            raise web.HTTPBadRequest(text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
-        try:
-            return await reading(change_set, request)
-        except _MISSING as error:  # which has ids, and people know names
-            name = await addresses.address_of(change_set) if addresses else str(change_set)
-            return web.Response(status=404, text=f"{error}\n".replace(str(change_set), name))
-
-    return _answering(read)
-
-
 _ALONE: Final = 3
 """Maximum number of values of one family that are listed one by one."""
 _MAX_FAILING: Final = 20
@@ -330,7 +243,7 @@ _MAX_FAILING: Final = 20
 def _list_values(state: State, search: str, status: str, family: str) -> Any:
     """Values with the text in their name, or as their id, and with the status, as families.
 
-    With `family`, the values of that one. At most `_MAX_ROWS` are listed, in natural order and the
+    With `family`, the values of that one. At most `MAX_ROWS` are listed, in natural order and the
     failed first; all are counted.
     """
     graph = graph_of(state)
@@ -365,7 +278,7 @@ def _list_values(state: State, search: str, status: str, family: str) -> Any:
         "statuses": counts,
     }
     if family:
-        return {**found, "values": rows(grouped[family], _MAX_ROWS)}
+        return {**found, "values": rows(grouped[family], MAX_ROWS)}
     failing = [n for n, each in enumerate(statuses) if each in ("failed", "blocked")]
     ordered = sorted(grouped, key=lambda pattern: (not pattern, natural(pattern)))
     return {
@@ -379,7 +292,7 @@ def _list_values(state: State, search: str, status: str, family: str) -> Any:
                 "statuses": Counter(statuses[n] for n in those),
                 "values": rows(those, _ALONE) if len(those) <= _ALONE else [],
             }
-            for pattern in ordered[:_MAX_ROWS]
+            for pattern in ordered[:MAX_ROWS]
         ],
     }
 
@@ -448,200 +361,3 @@ def _cell_text(cell: Any) -> str:
     if isinstance(cell, list | dict):
         return cut(json.dumps(cell, ensure_ascii=False, default=str), _MAX_CELL)
     return cut(str(cell), _MAX_CELL)
-
-
-_MAX_LETTERS: Final = 50
-"""Maximum number of dead letters of a list."""
-
-_Reading = Callable[[web.Request], Awaitable[Any]]
-
-
-_SHARED_FOR: Final = 5.0  # seconds, at most
-
-
-class _RarelyRead(Generic[T]):
-    """Result of a slow read, which pages that ask at about one time share."""
-
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
-        self._read = read
-        self._reading = asyncio.Lock()
-        self._found: T | None = None
-        self._good_until = -math.inf
-
-    async def get(self) -> T:
-        """Return what a read found that began now, or lately if reading takes long."""
-        async with self._reading:
-            began = time.monotonic()
-            if self._found is None or began >= self._good_until:
-                self._found = await self._read()
-                took = time.monotonic() - began
-                self._good_until = began + min(_SHARED_FOR, 10 * took)
-            return self._found
-
-
-class OperatorPage:
-    """Answers the page's queries; reads NATS when a browser asks, and changes nothing."""
-
-    def __init__(self, streams: Streams, batches: BatchStore) -> None:
-        self._streams = streams
-        self._batches = batches
-        self._names = _RarelyRead(self._read_names)
-        self._records = _RarelyRead(self._read_records)
-        self._times = _RarelyRead(self._edit_times)
-
-    def routes(self) -> list[web.RouteDef]:
-        """Paths of the page's queries."""
-        return [
-            web.get("/dead-letters", _answering(self._letters)),
-            web.get("/dead-letters/{number:[0-9]{1,18}}", _answering(self._letter)),
-            web.get("/change-sets", _answering(self._change_sets)),
-        ]
-
-    async def _letters(self, _: web.Request) -> Any:
-        letters = await latest(self._streams, _MAX_LETTERS)
-        return {"letters": [letter.summary() for letter in letters]}
-
-    async def _letter(self, request: web.Request) -> Any:
-        number = int(request.match_info["number"])
-        letter = await load(self._streams, self._batches, number)
-        return {**letter.summary(), "headers": dict(letter.headers), "asked": letter.content()}
-
-    async def _change_sets(self, request: web.Request) -> Any:
-        """Open change sets with the text in their address or id, and what is paused.
-
-        They come by name, or the last edited first.
-        """
-        search = request.query.get("search", "").casefold()
-        pauses = await PauseStore(self._streams).all()
-        names, records = await self._names.get(), await self._records.get()
-        is_recent = request.query.get("order") == "recent"
-        times = await self._times.get() if is_recent else {}
-        rows = []
-        for record in records:
-            if record.status in CLOSED_STATUSES:
-                continue
-            address = f"{names.get(record.workspace_id, record.workspace_id)}/{record.name}"
-            if search in address.casefold() or search == str(record.change_set_id).casefold():
-                change_set = ChangeSet(record.workspace_id, record.change_set_id)
-                row = {
-                    "address": address,
-                    "workspaceName": names.get(record.workspace_id),
-                    "name": record.name,
-                    "workspace": str(record.workspace_id),
-                    "changeSet": str(record.change_set_id),
-                    "kind": record.kind.value,
-                    "status": record.status.value,
-                    "pausedSince": paused_since(pauses, change_set),
-                    "createdAt": record.created_at,
-                    "by": record.by,
-                    "edited": times.get(self._streams.commits(change_set)),
-                }
-                rows.append(row)
-        rows.sort(key=lambda row: natural(str(row["address"])))
-        if is_recent:
-            rows.sort(key=lambda row: str(row["edited"] or row["createdAt"]), reverse=True)
-        paused = pauses_to_json(pauses.values())
-        addresses = {str(key): name for key, name in names.items()} | {
-            f"{record.workspace_id}.{record.change_set_id}": record.name for record in records
-        }
-        for pause in paused:
-            ids = [pause["workspace"], pause["changeSet"]]
-            keys = [".".join(ids[: n + 1]) for n in range(sum(each is not None for each in ids))]
-            pause["address"] = "/".join(addresses.get(key, key[-26:]) for key in keys)
-        return {"count": len(rows), "changeSets": rows[:_MAX_ROWS], "paused": paused}
-
-    async def _read_names(self) -> dict[WorkspaceId, str]:
-        registry = Registry(self._streams)
-        return {each.workspace_id: each.name async for each in registry.workspaces()}
-
-    async def _read_records(self) -> list[ChangeSetRecordV1]:
-        return [record async for record in Registry(self._streams).change_sets(None)]
-
-    async def _edit_times(self) -> dict[str, str]:
-        """Subjects of all change sets with a commit, and when they were last edited."""
-        lasts = ordered_reader(
-            self._streams.js,
-            self._streams.commits_stream,
-            deliver_policy="last_per_subject",
-            headers_only=True,
-        )
-        times = {}
-        async with lasts:
-            while (entry := await lasts.next(idle_timeout=0)) is not None:
-                times[entry.subject] = entry.headers.get(EDITED) or utc_text(entry.timestamp)
-        return times
-
-
-_MISSING: Final = (
-    *(NoSuchLetter, NoSuchChangeSet, AmbiguousAddress),
-    *(NotABranch, NotRetained, NotRevertible),
-)
-_AWAY: Final = (RebaserError, JetStreamError, nats.errors.Error, OSError)
-
-
-def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
-        try:
-            found = await reading(request)
-        except ValidationError as error:
-            return web.Response(status=400, text=f"{first_error(error)}\n")
-        except _MISSING as error:
-            return web.Response(status=404, text=f"{error}\n")
-        except _AWAY as error:
-            return web.Response(status=503, text=f"{error}\n")
-        if isinstance(found, web.Response):
-            return found
-        return web.json_response(text=await asyncio.to_thread(json.dumps, found))
-
-    return answer
-
-
-_FRESH: Final = 30.0  # seconds for which a name, or its absence, is cached
-AT_ONCE: Final = 40
-"""Maximum number of names that one status reads; later ones read the others."""
-
-Row = Mapping[str, Any]
-
-
-class NameCache:
-    """Names by `<workspace>` and `<workspace>.<change set>`."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._known: dict[str, tuple[float, str | None]] = {}
-
-    async def lookup(self, rows: Iterable[Row]) -> dict[str, str]:
-        """The names of the workspaces and change sets in these rows.
-
-        Raises:
-            NatsUnreachable, ApiError: NATS does not answer.
-        """
-        wanted = dict.fromkeys(key for row in rows for key in _keys(row))
-        self._known = {key: known for key, known in self._known.items() if key in wanted}
-        old = time.monotonic() - _FRESH
-        missing = (key for key in wanted if key not in self._known)
-        stale = (key for key, (looked, _) in self._known.items() if looked < old)
-        await asyncio.gather(*map(self._look_up, [*islice(chain(missing, stale), AT_ONCE)]))
-        return {key: name for key, (_, name) in self._known.items() if name is not None}
-
-    async def _look_up(self, key: str) -> None:
-        workspace, _, change_set = key.partition(".")
-        try:
-            found: Awaitable[Any] = (
-                self._registry.change_set(
-                    ChangeSet(WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set))
-                )
-                if change_set
-                else self._registry.workspace(WorkspaceId.from_str(workspace))
-            )
-            name = (await found).name
-        except (NoSuchChangeSet, MessageError, ValueError):
-            name = None
-        self._known[key] = time.monotonic(), name
-
-
-def _keys(row: Row) -> list[str]:
-    workspace, change_set = row.get("workspace"), row.get("changeSet")
-    if not workspace:
-        return []
-    return [workspace, f"{workspace}.{change_set}"] if change_set else [workspace]

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from typing import Any, Final, Never, Protocol
 from uuid import uuid4
 
 import nats.errors
+from aiohttp import web
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -31,12 +32,11 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
-from rebaser_server.compute.memo import ImpureFunctions
-from rebaser_server.files import TEMP_DIR, SharedFiles
-from rebaser_server.ops.actions import ActionService
+from rebaser_server.files import TEMP_DIR, StoreFiles
 from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.dead_letters import latest_messages
-from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage
+from rebaser_server.ops.presentation import Presentation
+from rebaser_server.ops.queue_pages import NameCache
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import Shutdown
@@ -253,9 +253,7 @@ class Health:
 class HealthMonitor:
     """Measures the lag of the event loop, and checks NATS and the store on request."""
 
-    def __init__(
-        self, nc: Client, shutdown: Shutdown, store: SharedFiles, stats: WorkStats
-    ) -> None:
+    def __init__(self, nc: Client, shutdown: Shutdown, store: StoreFiles, stats: WorkStats) -> None:
         self._nc = nc
         self._shutdown = shutdown
         self._stats = stats
@@ -374,7 +372,7 @@ class Onlookers:
 
 @dataclass(frozen=True, slots=True)
 class OpsContext:
-    """Read by the endpoint; only `actions` change anything."""
+    """Read by the endpoint; only actions change anything."""
 
     instance: str
     store: str
@@ -389,11 +387,10 @@ class OpsContext:
     health: HealthMonitor
     registry: Registry
     names: NameCache
-    impure: ImpureFunctions
     onlookers: Onlookers
-    change_sets: ChangeSetPage
-    operator: OperatorPage
-    actions: ActionService
+    presentation: Presentation
+    routes: Sequence[web.RouteDef]
+    """Paths of pages and actions, beside those of the endpoint itself."""
 
 
 _HOLDINGS: Final = 30
@@ -423,7 +420,7 @@ class DeploymentStatus:
             "holdings": self._context.stats.held_change_sets(_HOLDINGS),
             "rates": self._context.stats.rates(),
             "failures": list(self._context.stats.failures),
-            "impure": self._context.impure.latest,
+            "impure": self._context.presentation.impure,
             "durability": self._context.stats.durability(),
             "spark": str(self._context.stats.spark_absence() or "") or None,
             "sparkReady": self._context.stats.spark_is_ready(),

@@ -10,7 +10,7 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
-from rebaser_server.files import SharedFiles, local_path
+from rebaser_server.files import IN_NATS, SharedFiles, local_path
 from rebaser_server.ops.answers import Answer, all_answers
 from rebaser_server.settings.settings import Settings
 
@@ -22,7 +22,7 @@ async def settings_with_store(js: JetStream, settings: Settings) -> Settings:
     """The settings, with the store of this deployment.
 
     The store is the one that the settings name; the default one, if it has the deployment's id; or
-    a directory that a Rebaser reports, if it has the deployment's id on this machine.
+    what a Rebaser reports: NATS, or a directory that has the deployment's id on this machine.
 
     Raises:
         StoreNotKnown: none of these is the deployment's store.
@@ -32,8 +32,8 @@ async def settings_with_store(js: JetStream, settings: Settings) -> Settings:
     if "root" in settings.store.model_fields_set or await _is_ours(streams, settings.store.root):
         return settings
     roots = await _roots_of_rebasers(streams)
-    for root in filter(_is_directory, roots):
-        if await _is_ours(streams, root):
+    for root in roots:
+        if root == IN_NATS or (_is_directory(root) and await _is_ours(streams, root)):
             store = settings.store.model_copy(update={"root": root})
             return settings.model_copy(update={"store": store})
     where = (
@@ -58,7 +58,7 @@ async def _roots_of_rebasers(streams: Streams) -> list[str]:
         streams.js.nc,
         streams.join("rebaser.status"),
         _TIMEOUT,
-        enough=lambda answer: _is_directory(_root(answer)),
+        enough=lambda answer: _root(answer) == IN_NATS or _is_directory(_root(answer)),
     )
     return sorted(filter(None, {_root(answer) for answer in answers}))
 

@@ -143,4 +143,4 @@ class Checkpointer:
                 if commit <= purge_point:
                     await loader.batches.delete_with_results(address)
                     external.remove((commit, address))
-        loader.machine.on_purge(loader.change_set, purge_point)
+        await loader.machine.on_purge(loader.change_set, purge_point)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from rebaser_client.reader import BranchDifference, RevertPlan
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import CommitV2, RequestOutcome
-from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import (
     ChangedDefinition,
@@ -33,6 +32,7 @@ from rebaser_core.versioning import WireModel
 from rebaser_server.commit_log.state import Batch, State
 from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.compute.affected import closure
+from rebaser_server.errors import NotABranch, NotRevertible
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
 from rebaser_server.queries.values import TooManyValues
@@ -48,10 +48,6 @@ from rebaser_server.values.edits import (
 )
 from rebaser_server.values.graph import Graph, Value
 from rebaser_server.values.merge import merge
-
-
-class NotABranch(RebaserError):
-    """The change set has no head to differ from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +241,6 @@ def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Ite
             branch.mark_root(branch.values[value_id], last + 1)
     reached = [branch.id_at(index) for index in np.sort(_affected(branch)).tolist()]
     return dict.fromkeys([*reached, *named])
-
-
-class NotRevertible(RebaserError):
-    """The commit changed no definition, so it cannot be reverted."""
 
 
 class DefinitionSnapshot(NamedTuple):

@@ -2,12 +2,16 @@
 
 Queries of one kind are received, checked, and answered a few at a time, with a bounded queue.
 Workspaces take turns, and one workspace leaves room in the queue, and an answerer, to others. An
-answer that does not fit into a message is sent in pieces.
+answer that does not fit into a message is sent in pieces. `QueryBounds` limits the memory and
+places that queries take of a process.
+
+An application has kinds of queries of its own; each Rebaser answers those after the outcome of a
+request.
 """
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Never, Protocol, TypeVar
@@ -21,20 +25,6 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
-from rebaser_core.queries import (
-    DifferenceQuery,
-    DifferenceReply,
-    ProvenanceQuery,
-    ProvenanceReply,
-    RevertQuery,
-    RevertReply,
-    TableDifferenceQuery,
-    TableDifferenceReply,
-    TableQuery,
-    TableReply,
-    ValuesQuery,
-    ValuesReply,
-)
 from rebaser_core.query_protocol import (
     ACCEPTS_PIECES,
     DEFAULT_REPLY_TIMEOUT,
@@ -53,13 +43,7 @@ from rebaser_core.versioning import (
     Versioned,
     header,
 )
-from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.processor.outcomes import OutcomeLookup
-from rebaser_server.queries.comparisons import ComparisonService, no_difference, no_revert
-from rebaser_server.queries.provenance import ProvenanceService, no_provenance
-from rebaser_server.queries.table_differences import TableDifferenceService, no_rows
-from rebaser_server.queries.table_reads import TableService, no_table
-from rebaser_server.queries.values import QueryBounds, ValueService, refusal
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.telemetry import metrics
@@ -164,6 +148,21 @@ class _Query(Protocol):
 
 
 QueryT = TypeVar("QueryT", bound=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBounds:
+    """Bounds of each process: memory that one kind of query may take, whichever clients ask."""
+
+    waiting: int = 1_000
+    """Maximum number of waiting queries of one kind; further clients get the reply to ask again."""
+    waiting_bytes: int = 16 * 1024 * 1024
+    """Maximum bytes of the waiting queries of one kind, headers included."""
+    answer_bytes: int = 64 * 1024 * 1024
+    """Maximum bytes of values in one reply; a reply with more is an error."""
+    loaded_rows: int = 500_000
+    """Number of rows of a table from which a few values are read from it and the change set is not
+    loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,57 +362,23 @@ class QueryService:
     def __init__(
         self,
         streams: Streams,
-        open_loader: OpenLoader,
+        kinds: Sequence[QueryKind[Any, Any]],
         outcomes: OutcomeLookup,
         bounds: QueryBounds = DEFAULT,
     ) -> None:
+        """Answer the `kinds` of an application, and queries after outcomes."""
         self._streams = streams
+        self._kinds = kinds
         self._bounds = bounds
         self._outcomes = outcomes
-        self.open_loader = open_loader
-        self.values = ValueService(open_loader, bounds)
-        self.tables = TableService(open_loader, self.values)
-        self.table_differences = TableDifferenceService(open_loader, self.tables)
-        self.provenance = ProvenanceService(open_loader)
-        self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
         """Answer queries while the body runs."""
-        values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
-        tables = QueryKind("tables", TableQuery, TableReply, self.tables.replies, no_table)
-        table_differences = QueryKind(
-            "table-differences",
-            TableDifferenceQuery,
-            TableDifferenceReply,
-            self.table_differences.replies,
-            no_rows,
-        )
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
-        provenance = QueryKind(
-            "provenance",
-            ProvenanceQuery,
-            ProvenanceReply,
-            self.provenance.replies,
-            no_provenance,
-        )
-        differences = QueryKind(
-            "differences",
-            DifferenceQuery,
-            DifferenceReply,
-            self.comparisons.difference,
-            no_difference,
-        )
-        reverts = QueryKind("reverts", RevertQuery, RevertReply, self.comparisons.revert, no_revert)
-        async with (
-            _Intake(self._streams, provenance, self._bounds).open(),
-            _Intake(self._streams, values, self._bounds).open(),
-            _Intake(self._streams, tables, self._bounds).open(),
-            _Intake(self._streams, table_differences, self._bounds).open(),
-            _Intake(self._streams, outcomes, self._bounds).open(),
-            _Intake(self._streams, differences, self._bounds).open(),
-            _Intake(self._streams, reverts, self._bounds).open(),
-        ):
+        async with AsyncExitStack() as stack:
+            for kind in (*self._kinds, outcomes):
+                await stack.enter_async_context(_Intake(self._streams, kind, self._bounds).open())
             yield
 
     async def _outcome(

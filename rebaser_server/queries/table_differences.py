@@ -31,7 +31,7 @@ from rebaser_core.queries import (
 )
 from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows, rows_of
 from rebaser_server.commit_log.state_loader import OpenLoader
-from rebaser_server.queries.comparisons import NotABranch
+from rebaser_server.errors import NotABranch
 from rebaser_server.queries.table_reads import LocatedTable, NoTable, TableService
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.tables import Manifest, TableFiles, TableMissing

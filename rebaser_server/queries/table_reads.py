@@ -19,6 +19,7 @@ from rebaser_core.table_values import table_key
 from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.tables import SQL, read_definition
+from rebaser_server.files import shared_files
 from rebaser_server.queries.values import FunctionRow, ValueRow, ValueService
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.tables import Manifest, TableFiles, TableMissing
@@ -93,7 +94,7 @@ class TableService:
             await compute_in_turn(workspace, parts.close)
 
     def files(self, change_set: ChangeSet) -> TableFiles:
-        return TableFiles(self._open_loader(change_set).batches.files)
+        return TableFiles(shared_files(self._open_loader(change_set).batches.files))
 
     async def describe(
         self, change_set: ChangeSet, located: LocatedTable

@@ -3,7 +3,7 @@
 A query means the values that it names, and levels around them; more than one answer takes come in
 pages. Values without a result are counted, and the first ones listed. Rows of the answer are copied
 from the graph. A few values of a large change set are looked up in its table, if that has their
-present state. `QueryBounds` limits the memory and places that queries take of a process.
+present state.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -42,6 +41,7 @@ from rebaser_server.compute.affected import closure
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
+from rebaser_server.queries.query_service import QueryBounds
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.store.stored_values import OpenTables, StoredValue, StoredValues, find_values
 from rebaser_server.values.canonical_json import loads
@@ -289,21 +289,6 @@ async def _is_latest(
         if commit.settled is not None and commit.settled.updates is not None:
             return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class QueryBounds:
-    """Bounds of each process: memory that one kind of query may take, whichever clients ask."""
-
-    waiting: int = 1_000
-    """Maximum number of waiting queries of one kind; further clients get the reply to ask again."""
-    waiting_bytes: int = 16 * 1024 * 1024
-    """Maximum bytes of the waiting queries of one kind, headers included."""
-    answer_bytes: int = 64 * 1024 * 1024
-    """Maximum bytes of values in one reply; a reply with more is an error."""
-    loaded_rows: int = 500_000
-    """Number of rows of a table from which a few values are read from it and the change set is not
-    loaded."""
 
 
 _PART_BYTES: Final = 256 * 1024

@@ -47,8 +47,9 @@ from rebaser_server.commit_log.log import GroupCommit
 from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import IN_NATS, SharedFiles
 from rebaser_server.ops.endpoint import ops_endpoint, starting_endpoint
+from rebaser_server.ops.presentation import Presentation
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import (
     MAX_STARTUPS,
@@ -67,6 +68,9 @@ from rebaser_server.settings.settings import FairnessSettings, Settings
 
 MakeApplication = Callable[[Streams, BatchStore, Notifier], Application]
 """Makes the application of a process."""
+
+MakePresentation = Callable[[Services], Presentation]
+"""Makes what clients and browsers see of the application, beyond replies to requests."""
 
 
 def build_services(
@@ -103,9 +107,9 @@ def build_services(
     )
 
 
-def query_service(services: Services) -> QueryService:
+def query_service(services: Services, presentation: Presentation) -> QueryService:
     outcomes = OutcomeLookup(services.streams, services.application)
-    return QueryService(services.streams, services.loader, outcomes)
+    return QueryService(services.streams, presentation.queries, outcomes)
 
 
 log: Final = structlog.get_logger()
@@ -132,6 +136,7 @@ async def serve(
     shutdown: Shutdown,
     *,
     ready: Callable[[str | None], None] = lambda _: None,
+    make_presentation: MakePresentation = lambda _: Presentation(),
 ) -> None:
     """Run a Rebaser until `shutdown`, then finish the requests in hand and nak the tasks.
 
@@ -142,6 +147,8 @@ async def serve(
         make_application: makes the application, once NATS is connected.
         shutdown: ends it.
         ready: called with the URL of the ops endpoint, or None, before any task is taken.
+        make_presentation: makes the queries, pages and actions of the application (default: it has
+            none).
 
     Raises:
         NatsUnreachable: there is no JetStream behind NATS. NATS itself is waited for.
@@ -166,7 +173,9 @@ async def serve(
         except Interrupted:
             log.info("stopped")
             return
-        rebaser = _Rebaser(settings, provisioner, instance, make_application, shutdown)
+        rebaser = _Rebaser(
+            settings, provisioner, instance, make_application, make_presentation, shutdown
+        )
         rebaser.lease_terms.heed(differences)
         await rebaser.look()
         await starting.aclose()
@@ -187,6 +196,7 @@ class _Rebaser:
         provisioner: Provisioner,
         instance: str,
         make_application: MakeApplication,
+        make_presentation: MakePresentation,
         shutdown: Shutdown,
     ) -> None:
         self._settings, self._provisioner, self._shutdown = settings, provisioner, shutdown
@@ -206,9 +216,10 @@ class _Rebaser:
         self._services = build_services(
             provisioner, settings, make_application, self._members, self._writes.why_stopped
         )
-        self._queries = query_service(self._services)
+        self._presentation = make_presentation(self._services)
+        self._queries = query_service(self._services, self._presentation)
         self._durability = DurabilityWatch(streams, monitoring)
-        ends = StreamEnds(streams, open_shared_files(settings.store))
+        ends = StreamEnds(streams, self._services.batches.files)
         self._losses = LossWatch(ends, self._members, self._durability, monitoring)
         lease = settings.ack_wait.total_seconds()
         self.lease_terms = LeaseTerms(LeaseSettings(lease, lease / REPORTS))
@@ -244,7 +255,7 @@ class _Rebaser:
             self._settings,
             self._slots,
             self._members,
-            self._queries,
+            self._presentation,
             self._shutdown,
         )
         async with endpoint as page, AsyncExitStack() as stack:
@@ -256,7 +267,7 @@ class _Rebaser:
         """Yield the parts in the order in which they start; they end in the opposite one."""
         settings, streams, members = self._settings, self._streams, self._members
         slots, is_paused, stats = self._slots, self._pauses.is_paused, self._services.notifier.stats
-        files, states = open_shared_files(settings.store), self._services.states
+        files, states = self._services.batches.files, self._services.states
         period = settings.reconcile_interval.total_seconds()
         quiet = settings.quiet_period.total_seconds()
         keep = settings.change_sets.deleted_retention.total_seconds()
@@ -384,7 +395,7 @@ async def _require_own_store(provisioner: Provisioner, settings: Settings) -> No
 
 
 def deployment_id(provisioner: Provisioner, settings: Settings) -> DeploymentId:
-    files = open_shared_files(settings.store)
+    files = open_shared_files(settings.store, provisioner.streams)
     return DeploymentId(provisioner.streams, files)
 
 
@@ -402,6 +413,7 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
         settings.nats.stream_bytes,
         settings.nats.batches_rollup,
         atomic_batches=(server.major, server.minor) >= (2, 12),
+        has_store=settings.store.root == IN_NATS,
     )
     return Provisioner(Streams(settings.nats.prefix, js=js), options, settings.ack_wait)
 

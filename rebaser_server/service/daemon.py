@@ -18,7 +18,7 @@ import structlog
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.streams import Streams
-from rebaser_server.commit_log.batch_store import BatchStore, open_shared_files
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
@@ -33,13 +33,14 @@ from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
-from rebaser_server.files import TABLES, local_path
+from rebaser_server.files import TABLES, SharedFiles, local_path, shared_files
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.publisher import Publisher
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.graph_application.tables import Tables
+from rebaser_server.ops.value_presentation import ValuePresentation
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
@@ -81,17 +82,15 @@ class ValueGraph:
         settings = self.settings
         notifier.stats.spark_absence = self.spark_absence
         notifier.stats.spark_is_ready = self.spark_is_ready
-        tables = open_checkpoints(settings.store)
+        tables, files = open_checkpoints(settings.store), shared_files(batches.files)
         keep_replaced = max(3600.0, settings.store.orphan_retention.total_seconds())
         look_every = settings.ack_wait.total_seconds() / 2
         publisher = lineage = None
         if settings.store.published is not None:
-            publications = Publications(
-                settings.store.published, TableFiles(batches.files), keep_replaced
-            )
-            publisher = Publisher(publications, streams, batches.files, look_every)
+            publications = Publications(settings.store.published, TableFiles(files), keep_replaced)
+            publisher = Publisher(publications, streams, files, look_every)
         if settings.lineage.target is not None:
-            lineage = LineageEvents(settings.lineage, TableFiles(batches.files))
+            lineage = LineageEvents(settings.lineage, TableFiles(files))
             notifier.observe = lineage.on_activity
         sources = Sources(settings.store.sources, settings.functions.table_bytes)
         allowed = settings.functions.sql_workspaces
@@ -106,7 +105,7 @@ class ValueGraph:
                 UnitLimits(_call_limits(settings)),
                 settings.dvu_deadline,
                 batches,
-                Memo(batches.files, settings.functions.memo_bytes),
+                Memo(files, settings.functions.memo_bytes),
                 notifier,
                 extension,
             ),
@@ -154,9 +153,11 @@ async def run(
     after tasks are taken, since its start keeps them waiting.
 
     Raises:
-        FolderRefused: values could not be computed, or not be kept; nothing was started.
+        FolderRefused, StoreInNats: values could not be computed, or not be kept; nothing was
+            started.
         NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
+    files = SharedFiles(settings.store.root, settings.store.options)
     _require_usable_folders(settings)
     _raise_descriptor_limit()
     asyncio.get_running_loop().set_default_executor(WorkThreads(thread_name_prefix="work"))
@@ -165,7 +166,6 @@ async def run(
     limit_kept_memory()
     defer_pandas()
     costs = CostModel()
-    files = open_shared_files(settings.store)
     spark = SparkExecutor(spark_options(settings), has_tables=lambda: files.has(TABLES))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     children = min(spark.slots, cores or 1)
@@ -199,7 +199,9 @@ async def run(
                 lambda: spark.is_ready,
                 of_tables,
             )
-            await composition.serve(settings, value_graph, shutdown, ready=is_ready)
+            await composition.serve(
+                settings, value_graph, shutdown, ready=is_ready, make_presentation=ValuePresentation
+            )
     finally:
         await functions.close()
 

@@ -16,6 +16,7 @@ import structlog
 from rebaser_core.errors import RebaserError
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.files import IN_NATS
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import Service
 from rebaser_server.processor.outcomes import Notifier
@@ -26,8 +27,6 @@ from rebaser_server.settings.settings import Settings
 
 log: Final = structlog.get_logger()
 
-STORE: Final = "nats:"
-"""Root of the store of a worker whose settings name none: NATS alone is needed."""
 _FOR_EVER: Final = 1 << 62
 """Failed attempts at sending calls after which they would be dropped: that never happens."""
 _LOOK_EVERY: Final = 0.5
@@ -122,8 +121,8 @@ async def serve(
 def settings_of_worker(settings: Settings) -> Settings:
     """Return the settings with what a worker of services has in place of the defaults."""
     store = settings.store
-    if "root" not in store.model_fields_set:
-        store = store.model_copy(update={"root": STORE})
+    if "root" not in store.model_fields_set:  # NATS alone is needed
+        store = store.model_copy(update={"root": IN_NATS})
     return settings.model_copy(update={"store": store, "dvu_max_attempts": _FOR_EVER})
 
 

@@ -256,7 +256,7 @@ class StoreSettings(SettingsGroup):
     """Place of the checkpoints; all Rebasers of a deployment share it."""
 
     root: Url = "rebaser-data/store"
-    """A directory, or a URI of an object store."""
+    """A directory or a URI of an object store; or, for services alone, `nats:` for NATS."""
     options: Options = Field(default_factory=dict)
     """Options of the object store's client: region, endpoint, keys."""
     orphan_retention: Duration = timedelta(days=1)

@@ -278,9 +278,9 @@ class DeltaFiles:
         for info in self._files.list_infos(f"{self._directory}/{_LOG}"):
             version, _, kind = info.base_name.partition(".")
             if kind == "json" and version.isdigit():
-                table_log.entries[int(version)] = info.size
+                table_log.entries[int(version)] = info.size or 0
             elif kind == "checkpoint.parquet" and version.isdigit():
-                table_log.sums[int(version)] = info.size
+                table_log.sums[int(version)] = info.size or 0
         return table_log
 
     def read(self, file: DeltaFile) -> FileContent:

@@ -10,10 +10,13 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from tests.chaos.bank_round import run_bank_round
 from tests.chaos.checker import judge
 from tests.chaos.history import Event, History, Kind
 from tests.chaos.indexed_history import Violation
@@ -162,9 +165,10 @@ def main() -> int:
         prepare(Path(tools))
         try:
             for number in itertools.count(arguments.round):
-                this = sized(size, arguments.scenario, number)
+                this = size if arguments.bank else sized(size, arguments.scenario, number)
                 seed = f"{arguments.seed}.{number}"
-                failed |= not _round(seed, this, figures, Path(tools))
+                one = run_bank_round if arguments.bank else run_round
+                failed |= not _round(seed, this, figures, Path(tools), one)
                 if time.monotonic() >= end:
                     break
         finally:
@@ -208,6 +212,11 @@ def _arguments() -> argparse.Namespace:
         "--scenario", choices=SCENARIOS, help="scenario to run (default: a mixture of all)"
     )
     parser.add_argument(
+        "--bank",
+        action="store_true",
+        help="have workers serve accounts that pay each other (default: daemons of value graphs)",
+    )
+    parser.add_argument(
         "--older",
         type=Path,
         metavar="DIRECTORY",
@@ -223,11 +232,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _round(seed: str, size: Size, figures: Figures, tools: Path) -> bool:
+def _round(
+    seed: str,
+    size: Size,
+    figures: Figures,
+    tools: Path,
+    one: Callable[..., Coroutine[Any, Any, None]],
+) -> bool:
     directory = Path(tempfile.mkdtemp(prefix=f"rebaser-chaos-{seed}-"))
     history = History()
     try:
-        asyncio.run(run_round(seed, directory, size, history, tools))
+        asyncio.run(one(seed, directory, size, history, tools))
     except Exception:  # noqa: BLE001 - one round of many: the others are worth as much
         figures.violations["broken off"] += 1
         _say(f"round {seed} broke off: {traceback.format_exc()}  kept: {directory}")

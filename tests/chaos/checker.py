@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.chaos.branches import Families, is_over, wrong_with
+from tests.chaos.calls import wrong_books, wrong_calls
 from tests.chaos.history import Event, History, Kind
 from tests.chaos.indexed_history import Case, Line, Violation, holes
 from tests.chaos.operational_checks import exits, growth, held, unforeseen
@@ -26,7 +27,7 @@ def judge(history: History) -> list[Violation]:
     case = Case(history)
     rules = (
         _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
-        _tables, _branches, _replies, exits, unforeseen, growth, held,
+        _tables, _branches, wrong_calls, wrong_books, _replies, exits, unforeseen, growth, held,
     )  # fmt: skip
     return [violation for rule in rules for violation in rule(case)]
 

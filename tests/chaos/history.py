@@ -35,6 +35,7 @@ class Kind(StrEnum):
     REST = "rest"  # what is left in the streams at the end
     RECORD = "record"  # change_set, record: what is registered of a branch at the end
     VALUES = "values"  # change_set, values: what the change set says it is at the end
+    ACCOUNT = "account"  # change_set, key, state, sending, ticks: of a bank's account at the end
     TABLES = "tables"  # tables: their number at the end; left: what is left beside them
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rebaser_core.ids import RequestId
@@ -14,8 +14,8 @@ Asked = tuple[str, str]
 
 class Violation(NamedTuple):
     rule: str
-    """S1 … S6; W15; VALUES; TABLES; BRANCH; REPLY; EXIT; UNFORESEEN; GROWTH; RECORD: a hole of a
-    history."""
+    """S1 … S6; W15; VALUES; TABLES; BRANCH; CALLS; BANK; REPLY; EXIT; UNFORESEEN; GROWTH; RECORD: a
+    hole of a history."""
     change_set: str
     what: str
 
@@ -32,13 +32,20 @@ class Line:
     previous: int
     head: dict[str, Any]
     settled: dict[str, Any] | None
+    effect: dict[str, Any] = field(default_factory=dict)
+    """Effect of a call of a handler."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Line":
         commit = data["commit"]
-        settled = commit.get("settled")
+        call = commit.get("call") or {}
         return cls(
-            data["line"], commit.get("id", ""), commit["previous"], commit["control"], settled
+            data["line"],
+            commit.get("id", ""),
+            commit["previous"],
+            commit["control"],
+            commit.get("settled"),
+            call.get("effect") or {},
         )
 
     @property

@@ -48,6 +48,8 @@ class Seat:
         words = TaskWords(history, Subjects().tasks_stream)
         self.proxies = [Proxy(port, lambda: words.ears(self.instance)) for port in ports]
         self.clock = clock
+        self.arguments: Sequence[str] = ()
+        """Arguments of its daemons' `serve`."""
         self.turn = asyncio.Lock()
         """Lock of a fault while it lasts: one at a time."""
         self.daemon: Daemon | None = None
@@ -89,7 +91,11 @@ class Seat:
         }
         with _environment(PYTHONPATH=str(self._path), **more, **self.clock.variables):
             self.daemon = Daemon(
-                self.instance, self._directory, {**SCALED, **variables, **own}, self._command
+                self.instance,
+                self._directory,
+                {**SCALED, **variables, **own},
+                self._command,
+                self.arguments,
             )
         self._wanted = True
         if self.is_older:

@@ -27,7 +27,7 @@ from tests.chaos.branch_workload import ACTIONS, Leading
 from tests.chaos.clients import RETRY_FOR, ChaosClient, SentRequest, WitnessedJetStream
 from tests.chaos.faults import Target, drawn, rolls
 from tests.chaos.history import History, Kind
-from tests.chaos.processes import nats_servers, seats
+from tests.chaos.processes import Seat, nats_servers, seats
 from tests.chaos.quiescence import Resting
 from tests.chaos.recorder import recording
 from tests.chaos.tables import (
@@ -290,15 +290,7 @@ class _Round:
     async def _write_down_the_end(self, rested_after: float) -> None:
         calls = self.deployment.directory / "calls"
         self.history.add(Kind.CALLS, count=calls.stat().st_size if calls.exists() else 0)
-        for seat in self.target.seats:
-            if rss := seat.rss():
-                self.history.add(Kind.MEMORY, name=seat.instance, rss=rss)
-            for daemon, event, exception in seat.unforeseen():
-                self.history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
-            for daemon, seconds, what in seat.held():
-                self.history.add(Kind.HELD, daemon=daemon, seconds=seconds, what=what)
-            for run in seat.runs():
-                self.history.add(Kind.RUN, **run)
+        write_down_daemons(self.target.seats, self.history)
         change_sets = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]
         first_lines = {str(c): await self.resting.first_line(c) for c in change_sets}
         left = await self.resting.write_down(rested_after=rested_after, first_lines=first_lines)
@@ -311,6 +303,19 @@ class _Round:
         for branch in self.leading.branches:
             record = await Registry(self.deployment.streams).change_set(branch)
             self.history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
+
+
+def write_down_daemons(places: Sequence[Seat], history: History) -> None:
+    """What all daemons logged, and what they hold in the end."""
+    for seat in places:
+        if rss := seat.rss():
+            history.add(Kind.MEMORY, name=seat.instance, rss=rss)
+        for daemon, event, exception in seat.unforeseen():
+            history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
+        for daemon, seconds, what in seat.held():
+            history.add(Kind.HELD, daemon=daemon, seconds=seconds, what=what)
+        for run in seat.runs():
+            history.add(Kind.RUN, **run)
 
 
 async def write_down_values(

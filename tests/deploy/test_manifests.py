@@ -300,7 +300,8 @@ def test_images_are_made_of_all_requirements_by_their_hashes() -> None:
     locked = dict(re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["cli"], *extras["server"], *extras["tracing"]]
+    images = ("cli", "server", "tracing", "worker")
+    wanted = [*project["dependencies"], *(line for name in images for line in extras[name])]
 
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)

@@ -27,7 +27,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import UNFINISHED
-from rebaser_server.commit_log.state_loader import StateCache, StateLoader
+from rebaser_server.commit_log.state_loader import OpenLoader, StateCache, StateLoader
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import (
@@ -37,8 +37,8 @@ from rebaser_server.graph_application.state_machine import (
 )
 from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.processor.outcomes import OutcomeLookup
-from rebaser_server.queries.query_service import DEFAULT, QueryService
-from rebaser_server.queries.values import QueryBounds
+from rebaser_server.queries.query_service import DEFAULT, QueryBounds, QueryService
+from rebaser_server.queries.value_queries import ValueQueries
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
@@ -77,7 +77,9 @@ class Daemon:
         directory: Path,
         variables: dict[str, str],
         command: Sequence[str | Path] = REBASER,
+        arguments: Sequence[str] = (),
     ) -> None:
+        """`arguments`: of `serve`."""
         self.name = name
         self._log = directory / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
@@ -86,10 +88,10 @@ class Daemon:
         with self._log.open("wb") as log:
             if command is REBASER and forkable(environment):
                 streams = StandardStreams(directory, self._log, self._log)
-                self.process = Fork("serve", environment=environment, streams=streams)
+                self.process = Fork("serve", *arguments, environment=environment, streams=streams)
                 return
             self.process = subprocess.Popen(
-                [*command, "serve"],
+                [*command, "serve", *arguments],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -175,16 +177,14 @@ class Deployment:
 
     def answering(
         self, bounds: QueryBounds = DEFAULT, cache: StateCache | None = None
-    ) -> QueryService:
+    ) -> "Answering":
         """Answers questions in this process, as a daemon does; keeps all states by default."""
         states = StateCache(1 << 40) if cache is None else cache
 
         def open_loader(change_set: ChangeSet) -> StateLoader:
             return open_state_loader(self.js, self.settings, change_set, states)
 
-        checkpoints = open_checkpoints(self.settings.store)
-        outcomes = OutcomeLookup(self.streams, GraphStateMachine(checkpoints))
-        return QueryService(self.streams, open_loader, outcomes, bounds)
+        return Answering(self, open_loader, bounds)
 
     def archive(self, change_set: ChangeSet) -> StateLoader:
         return open_state_loader(self.js, self.settings, change_set)
@@ -236,6 +236,18 @@ class Deployment:
         )
         async with reader:
             return [message async for message in _all(reader)]
+
+
+class Answering(ValueQueries):
+    """Answers questions about values, and about outcomes."""
+
+    def __init__(
+        self, deployment: Deployment, open_loader: OpenLoader, bounds: QueryBounds
+    ) -> None:
+        super().__init__(open_loader, bounds)
+        machine = GraphStateMachine(open_checkpoints(deployment.settings.store))
+        outcomes = OutcomeLookup(deployment.streams, machine)
+        self.serve = QueryService(deployment.streams, self.kinds(), outcomes, bounds).serve
 
 
 async def _all(reader: OrderedPushConsumer) -> AsyncIterator[Any]:

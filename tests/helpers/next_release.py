@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.requests import RequestSender
-from rebaser_core.commits import Commit, CommitV2
+from rebaser_core.commits import Commit, CommitV1, CommitV2
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.versioning import MessageType, Versioned
 from rebaser_server import errors
@@ -27,8 +27,11 @@ class RequestOfNext(EnqueueUpdatesRequestV1):
 
 
 class LineOfNext(CommitV2):
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     written_by: str
+
+    def to_oldest_version(self) -> "LineOfNext":
+        return self
 
 
 def _request_of_next(request: EnqueueUpdatesRequestV1) -> RequestOfNext:
@@ -48,7 +51,7 @@ class _Next(MessageType[Any]):
 
 
 _NEXT_REQUEST = _Next("EnqueueUpdatesRequest", EnqueueUpdatesRequestV1, current=RequestOfNext)
-_NEXT_LINE = _Next("Commit", CommitV2, current=LineOfNext)
+_NEXT_LINE = _Next("Commit", CommitV1, CommitV2, current=LineOfNext)
 
 
 class _NextSender(RequestSender):

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from rebaser_core.calls import key_of
-from rebaser_server.handlers.application import HandlerApplication, content_of
+from rebaser_server.handlers.application import HandlerApplication
+from rebaser_server.handlers.checkpoints import content_of
 from rebaser_server.handlers.content import KeyContent
 from rebaser_server.handlers.service import Service
 from rebaser_server.runtime.tasks import Shutdown, background

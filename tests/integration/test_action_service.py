@@ -12,6 +12,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.records import PauseScope
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.ops.actions import ACTIONS
+from rebaser_server.ops.value_actions import VALUE_ACTIONS
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.helpers.batches import ExampleGraph, new_id
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
@@ -72,7 +73,10 @@ async def test_each_action_takes_its_role_and_is_in_the_log(deployment: Deployme
         "role": "viewer",
         "may": [],
     }
-    assert set(json.loads((await get(url + "identity", **bearer("o1")))[1])["may"]) == set(ACTIONS)
+    assert set(json.loads((await get(url + "identity", **bearer("o1")))[1])["may"]) == {
+        *ACTIONS,
+        *VALUE_ACTIONS,
+    }
     assert (await act(daemon, "pause", {}, "wrong"))[0] == 401
     for token in ("old", "v1", "e1", "a1"):
         code, why = await act(daemon, "pause", target(change_set), token)
@@ -144,7 +148,7 @@ async def test_a_body_that_is_nested_too_deep_is_refused_by_every_action(
         b'{"workspace":' + b"[" * 500 + b"]" * 500 + b"}",
     ]
 
-    for action in ACTIONS:
+    for action in (*ACTIONS, *VALUE_ACTIONS):
         for body in deep:
             code, said = await act(daemon, action, body)
             assert code == 400, (action, said)

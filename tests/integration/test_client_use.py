@@ -51,13 +51,14 @@ OTHERS = {
     "change_set": (str(RequestId()), str(RequestId())),
     "corrections": [],
     "plan": LoadPlan((), (), 0),
+    "service": "orders",
 }
 """What the other arguments may be."""
 OTHERS["draft"].source("net", 1)
 
 TOO_MANY = abbreviate([Correction(index=0, code="unused", detail="")] * 101, "0" * 64)
 
-OFFLINE = {"enqueue_table", "corrections", "workspace", "ids", "edit", "upload"}
+OFFLINE = {"enqueue_table", "corrections", "workspace", "ids", "edit", "upload", "service"}
 """They read a file first, or ask nothing by themselves."""
 
 

@@ -1,8 +1,6 @@
 """Another application than Rebaser's own: what the core promises holds for a plain counter."""
 
-import asyncio
 import dataclasses
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.counter import PREFIX, CounterApplication, total_of
 from rebaser_client.errors import RequestRefused
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import ErrorStatus
@@ -19,9 +16,9 @@ from rebaser_server.files import SharedFiles
 from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.composition import serve
 from tests.helpers.batches import new_id, put
+from tests.helpers.counter import CounterApplication, total_of
 from tests.helpers.deployment import Deployment, deployed, new_change_sets
 from tests.helpers.nats_process import NatsServer
-from tests.helpers.paths import ROOT
 
 SCALED_TIMES = {
     name: timedelta(seconds=seconds)
@@ -61,8 +58,7 @@ class Counting:
 
 @pytest.fixture
 async def counting(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Counting]:
-    """On streams with the prefix that the example has."""
-    async with deployed(nats_server, tmp_path, PREFIX) as deployment:
+    async with deployed(nats_server, tmp_path, "counters") as deployment:
         yield Counting(deployment)
 
 
@@ -78,23 +74,6 @@ async def test_each_update_counts_once_across_restarts_and_checkpoints(counting:
             await counting.deployment.at_rest()
 
     assert await counting.total(change_set) == 2 * (1 + 2 + 3 + 4)
-
-
-async def test_the_example_runs_as_it_stands(counting: Counting) -> None:
-    [change_set], deployment = new_change_sets(1), counting.deployment
-    command = sys.executable, ROOT / "examples" / "counter.py"
-    process = await asyncio.create_subprocess_exec(
-        *command, deployment.nats.url, deployment.settings.store.root
-    )
-    try:
-        batch = [put(new_id(), 0) for _ in range(3)]
-        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
-        async with asyncio.timeout(120):
-            assert not isinstance((await reply).status, ErrorStatus)
-        assert await counting.total(change_set) == 3
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def test_an_action_that_the_application_does_not_know_is_refused(counting: Counting) -> None:

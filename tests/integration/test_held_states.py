@@ -14,9 +14,8 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import AppendRefused
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import acquire_ownership
-from rebaser_server.queries.query_service import QueryService
+from rebaser_server.queries.value_queries import ValueQueries
 from rebaser_server.queries.values import FEW, prepare_find
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -34,9 +33,7 @@ class Answers:
         def open_loader(_: ChangeSet) -> StateLoader:
             return replace(deployment.archive(change_set), cache=held)
 
-        machine = open_loader(change_set).machine
-        outcomes = OutcomeLookup(deployment.streams, machine)
-        self._service = QueryService(deployment.streams, open_loader, outcomes).values
+        self._service = ValueQueries(open_loader).values
 
     async def ask(self, *which: str, inputs: int = 0) -> tuple[int, list[object], bool]:
         """The commit of the answer, its values, and whether the state came from log and store."""

@@ -11,6 +11,7 @@ import pytest
 import rebaser_server.ops
 from rebaser_core.ids import ChangeSet
 from rebaser_server.ops.actions import ACTIONS
+from rebaser_server.ops.value_actions import VALUE_ACTIONS
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.integration.test_ops_endpoint import started, url_of
@@ -76,7 +77,7 @@ def requests(change_set: ChangeSet) -> Iterator[tuple[str, str, str, bytes]]:
             if path.startswith("/change-set/"):
                 yield f"{path}?{asked}&{query}", "localhost", "", b""
     right = {"id": "net", "text": "5", "digest": "x", "commit": 1, "number": 1, "reason": ""}
-    for name, action in ACTIONS.items():
+    for name, action in {**ACTIONS, **VALUE_ACTIONS}.items():
         takes = {field.alias or key for key, field in action.body.model_fields.items()}
         body = {key: its for key, its in (ids | right).items() if key in takes}
         hostile = [body | {field: its} for field in body for its in CONTENTS]

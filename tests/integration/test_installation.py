@@ -21,6 +21,19 @@ from tests.helpers.paths import ROOT
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("installation")]
 
 PACKAGES = ("rebaser_core", "rebaser_client", "rebaser_server")
+NOT_OF_WORKERS = ("deltalake", "numpy", "pandas", "pyarrow", "pyspark", "rich", "sqlglot")
+MOST_OCTETS_OF_WORKERS = 45 << 20
+"""Of an installation with the extra `worker`, beside pip itself."""
+SERVICE = """
+from rebaser_server import Context, Service
+
+counts = Service("counts")
+
+
+@counts.handler
+def twice(ctx: Context[None], number: int) -> int:
+    return 2 * number
+"""
 ABSENT = ("aiohttp", "deltalake", "numpy", "pandas", "pyarrow", "pyspark")
 MOST_OCTETS = 60 << 20
 """Of an installation with the extra `cli`, beside pip itself."""
@@ -138,10 +151,41 @@ rebaser_client.connect
 """
     run(programs / "python", "-c", code, cwd=built)
 
-    [packages] = (built / "installed").glob("lib/python*/site-packages")
-    own = (each for each in packages.iterdir() if not each.name.startswith(("pip", "setuptools")))
+    assert octets_in(built / "installed") < MOST_OCTETS
+
+
+def octets_in(installed: Path) -> int:
+    """Bytes of a virtual environment's packages, without those that install others."""
+    [packages] = installed.glob("lib/python*/site-packages")
+    others = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
+    own = (each for each in packages.iterdir() if not each.name.startswith(others))
     files = (file for each in own for file in [each, *each.rglob("*")] if file.is_file())
-    assert sum(file.stat().st_size for file in files) < MOST_OCTETS
+    return sum(file.stat().st_size for file in files)
+
+
+async def test_a_worker_needs_few_packages_and_nothing_but_nats(
+    built: Path, deployment: Deployment, tmp_path: Path
+) -> None:
+    [wheel] = (built / "dist").glob("*.whl")
+    worker = await asyncio.to_thread(venv, tmp_path / "worker", f"{wheel}[worker]")
+    code = (
+        f"import importlib.util as u; assert not [n for n in {NOT_OF_WORKERS!r} if u.find_spec(n)]"
+    )
+    await asyncio.to_thread(run, worker / "python", "-c", code, cwd=tmp_path)
+    assert octets_in(tmp_path / "worker") < MOST_OCTETS_OF_WORKERS
+    (tmp_path / "counting.py").write_text(SERVICE)
+
+    command = worker / "rebaser", "serve", "--app", "counting:counts"
+    serving = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env=ENVIRONMENT | {"REBASER_NATS__URL": deployment.nats.url}
+    )
+    try:
+        key = deployment.client.service("counts").key("k")
+        async with asyncio.timeout(120):
+            assert await key.call("twice", 21) == 42
+    finally:
+        serving.terminate()
+        assert await serving.wait() == 0
 
 
 def test_commands_without_a_deployment(programs: Path, tmp_path: Path) -> None:

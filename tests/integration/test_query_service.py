@@ -19,7 +19,7 @@ from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, Re
 from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesQueryV2, ValuesReply
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
-from rebaser_server.queries.values import QueryBounds
+from rebaser_server.queries.query_service import QueryBounds
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

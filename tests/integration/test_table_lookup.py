@@ -10,8 +10,9 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ValuesQueryV2, ValuesReplyV2
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.queries.query_service import QueryService
-from rebaser_server.queries.values import QueryBounds, TooManyValues
+from rebaser_server.queries.query_service import QueryBounds
+from rebaser_server.queries.value_queries import ValueQueries
+from rebaser_server.queries.values import TooManyValues
 from tests.helpers.batches import Batch, new_id, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 
@@ -20,7 +21,7 @@ ALL = QueryBounds(loaded_rows=0)
 NONE = QueryBounds(loaded_rows=1 << 60)
 
 
-async def ask(served: QueryService, change_set: ChangeSet, *which: str) -> ValuesReplyV2:
+async def ask(served: ValueQueries, change_set: ChangeSet, *which: str) -> ValuesReplyV2:
     query = ValuesQueryV2(
         id=RequestId.from_str("01JZ8M3Q7V0000000000000003"),
         workspace_id=change_set.workspace_id,

@@ -55,22 +55,22 @@ class Figures:
         )
 
 
-def series(seeds: Iterable[int], reports: Path | None = None, *, counting: bool = False) -> Figures:
+def series(seeds: Iterable[int], reports: Path | None = None, *, bank: bool = False) -> Figures:
     """Run these schedules; the trace of each that fails goes to `reports`."""
     figures = Figures()
     gc.collect()
     gc.freeze()  # what is there now need not be looked at after each schedule
     try:
         for seed in seeds:
-            _add(figures, seed, reports, counting=counting)
+            _add(figures, seed, reports, bank=bank)
     finally:
         gc.unfreeze()
     return figures
 
 
-def _add(figures: Figures, seed: int, reports: Path | None, *, counting: bool) -> None:
-    delta = seed % REAL_STORE_EVERY == REAL_STORE_EVERY - 1 and not counting
-    verdict = run(seed, delta=delta, counting=counting)
+def _add(figures: Figures, seed: int, reports: Path | None, *, bank: bool) -> None:
+    delta = seed % REAL_STORE_EVERY == REAL_STORE_EVERY - 1 and not bank
+    verdict = run(seed, delta=delta, bank=bank)
     figures.real_stores += delta
     figures.schedules += 1
     figures.requests += verdict.requests
@@ -85,7 +85,7 @@ def _add(figures: Figures, seed: int, reports: Path | None, *, counting: bool) -
             (reports / f"seed-{seed}.txt").write_text(verdict.report() + "\n")
 
 
-def main(first: int = 0, count: int = 10_000, jobs: int = 2, *, counting: bool = False) -> int:
+def main(first: int = 0, count: int = 10_000, jobs: int = 2, *, bank: bool = False) -> int:
     began = time.monotonic()
     reports = Path(tempfile.mkdtemp(prefix="schedules-"))
     chunks = [
@@ -94,7 +94,7 @@ def main(first: int = 0, count: int = 10_000, jobs: int = 2, *, counting: bool =
     ]
     figures = Figures()
     with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(partial(series, reports=reports, counting=counting), chunks):
+        for part in pool.map(partial(series, reports=reports, bank=bank), chunks):
             figures.add(part)
             for seed, violations in part.failed.items():
                 sys.stdout.write(f"seed {seed}: {violations[0][:300]}\n")
@@ -115,9 +115,7 @@ def _arguments() -> argparse.Namespace:
         "count", **number, default=10_000, help="number of schedules (default: %(default)s)"
     )
     parser.add_argument("jobs", **number, default=2, help="processes (default: %(default)s)")
-    parser.add_argument(
-        "--counting", action="store_true", help="counters instead of graphs of values"
-    )
+    parser.add_argument("--bank", action="store_true", help="accounts instead of graphs of values")
     return parser.parse_args()
 
 

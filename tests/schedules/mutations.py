@@ -1,8 +1,8 @@
 """Rules of the protocol, each put out of force: what the schedules must then find."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -23,11 +23,16 @@ from rebaser_server.commit_log.state import RecentRequests, State
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import Fenced
 from rebaser_server.graph_application import batches, branches, commands
+from rebaser_server.handlers.application import HandlerApplication, content_of
+from rebaser_server.handlers.content import KeyChange, KeyContent
+from rebaser_server.handlers.sending import SendJob, Sent
 from rebaser_server.processor import context, run
 from rebaser_server.processor.dvu import DvuCommitter
 from rebaser_server.processor.ownership import Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import HandledRequests
 from rebaser_server.processor.requests import RequestHandler
+from rebaser_server.runtime.failures import EvaluatorAway
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.values.graph import Graph
 
 Mutation = Callable[[], AbstractContextManager[Any]]
@@ -273,6 +278,75 @@ def without_an_end_of_branches() -> AbstractContextManager[Any]:
     return mock.patch.object(batches, "batch_rejection", return_value=None)
 
 
+def sending_what_no_commit_has() -> AbstractContextManager[Any]:
+    """O1: what a handler sends is not in the commit of its call."""
+    real = KeyChange.to_json
+
+    def to_json(self: KeyChange) -> dict[str, Any]:
+        return {name: each for name, each in real(self).items() if name != "sends"}
+
+    return mock.patch.object(KeyChange, "to_json", to_json)
+
+
+def sending_before_the_commit() -> AbstractContextManager[Any]:
+    """O2: what a handler sends is on its way before its commit is written."""
+    real = HandlerApplication.apply
+
+    async def apply(self: HandlerApplication, ownership: Ownership, *request: Any) -> Any:
+        applied = await real(self, ownership, *request)
+        content = content_of(ownership.state)
+        if applied.is_dirty:
+            job = self.planner(ownership.loader.change_set).prepare(content, 0, is_repeated=False)
+            with suppress(EvaluatorAway):
+                await job.run(is_suspect=False, progress=JobProgress(0), commit_part=_nothing)
+        return applied
+
+    return mock.patch.object(HandlerApplication, "apply", apply)
+
+
+def sending_in_any_order() -> AbstractContextManager[Any]:
+    """O2: calls to one target are on their way together."""
+
+    async def send(self: SendJob, **_: Any) -> Sent:
+        await asyncio.gather(*(self._send(call) for call in self.calls))
+        return Sent(self.affected)
+
+    return mock.patch.object(SendJob, "run", send)
+
+
+def taking_for_sent_what_is_on_its_way() -> AbstractContextManager[Any]:
+    """O3: a commit says that all is sent before it is confirmed."""
+    real = SendJob.run
+
+    async def run_later(self: SendJob, **options: Any) -> Sent:
+        background_tasks.append(asyncio.ensure_future(_contained(real(self, **options))))
+        return Sent(self.affected)
+
+    background_tasks: list[asyncio.Future[None]] = []
+    return mock.patch.object(SendJob, "run", run_later)
+
+
+async def _contained(work: Any) -> None:
+    with suppress(EvaluatorAway):
+        await work
+
+
+def sending_nothing_that_another_run_left() -> AbstractContextManager[Any]:
+    """O3: what a run had not sent when it ended is dropped by the next one."""
+
+    async def acquire(*args: Any) -> Ownership:
+        ownership = await acquire_ownership(*args)
+        content_of(ownership.state).outgoing.clear()
+        return ownership
+
+    return mock.patch.object(run, "acquire_ownership", acquire)
+
+
+def without_knowing_what_was_heard() -> AbstractContextManager[Any]:
+    """O4: a call that is sent once more, after its id was forgotten, takes effect once more."""
+    return mock.patch.object(KeyContent, "has_heard", return_value=False)
+
+
 def presuming_every_other_dead() -> AbstractContextManager[Any]:
     """F6: each member that is heard, for as long as it is; it is no rule that this breaks."""
 
@@ -333,7 +407,7 @@ async def _yes(*_: Any, **__: Any) -> bool:
     return True
 
 
-MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
+MUTATIONS: dict[Mutation, tuple[int, ...]] = {
     without_looking_again: (94, 59),
     without_compare_and_swap: (80,),
     without_remembering_the_need: (11,),
@@ -360,3 +434,13 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_looking_whether_it_was_overtaken: (2, 69),
 }
 """With schedules that show it soon, each on some Python; otherwise one of the first shows it."""
+
+OF_CALLS: dict[Mutation, tuple[int, ...]] = {
+    sending_what_no_commit_has: (0,),
+    sending_before_the_commit: (30, 0),
+    sending_in_any_order: (64,),
+    taking_for_sent_what_is_on_its_way: (33, 36),
+    sending_nothing_that_another_run_left: (5, 1),
+    without_knowing_what_was_heard: (22, 72),
+}
+"""Those that schedules of a bank show."""

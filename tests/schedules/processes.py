@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from rebaser_client import ClientError, RebaserClient
+from rebaser_core.calls import key_of
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus
@@ -23,6 +24,7 @@ from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
+from tests.chaos.bank import bank
 from tests.chaos.history import History, Kind
 from tests.schedules.applications import Kin
 from tests.schedules.broker import Broker
@@ -132,7 +134,12 @@ class Rebaser(Person):
     async def _serve(self) -> None:
         self.shutdown = Shutdown()
         settings = Settings.model_validate({"instance_id": self.name, **self._settings})
-        await serve(settings, self._kin.maker(settings, self._executor), self.shutdown)
+        await serve(
+            settings,
+            self._kin.maker(settings, self._executor),
+            self.shutdown,
+            make_presentation=self._kin.presentation,
+        )
 
     @property
     def alive(self) -> bool:
@@ -249,3 +256,43 @@ class Asker(Person):
         commit = response.status.success.commit if ok else None
         self._history.add(Kind.REPLY, request=str(request_id), ok=ok, commit=commit)
         del self.waiting[request_id]
+
+
+class Payer(Asker):
+    """A client that has accounts of a bank pay each other."""
+
+    async def _send(self, ask: Ask) -> None:
+        names: list[str] = list(self._sheets.values())
+        payer, request_id, rng = names[ask.change_set], RequestId(), self._random
+        amount, transfer, to = rng.randint(1, 40), str(request_id)[-4:], rng.choice(names)
+        parts = rng.choice((2, 3)) if rng.random() < 0.3 else 1
+        transfers = [transfer] if parts == 1 else [f"{transfer}/{part}" for part in range(parts)]
+        call: tuple[Any, ...]
+        if parts > 1:
+            call = "spread", to, amount // 3, parts, transfer
+        elif rng.random() < 0.3:
+            call = "give", names, amount, transfer
+        else:
+            call = "pay", to, amount, transfer
+        change_set = key_of(bank.name, payer)
+        self._history.add(
+            Kind.SENT,
+            request=str(request_id),
+            change_set=str(change_set),
+            batch=[],
+            transfers=transfers,
+            expected=["dead"] if ask.poison else ["applied", "refused"],
+            poison=ask.poison,
+        )
+        key = self._client.service(bank).key(payer)
+        with suppress(ClientError):
+            if ask.poison:
+                headers = {MESSAGE_ID: str(request_id)}
+                await publish_request(Streams(js=self._js), change_set, headers, b"nonsense")
+            elif ask.reply:
+                sender = self._client._sender
+                encoded = await key._encode(request_id, call[0], call[1:], {}, None)
+                reply = await sender.send_encoded_with_reply(change_set, request_id, *encoded)
+                self.waiting[request_id] = self.process.start(self._hear(request_id, reply))
+            else:
+                await key.send(*call, request_id=request_id)

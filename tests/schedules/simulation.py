@@ -11,33 +11,41 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connect, connected
+from rebaser_core.calls import CallRequestV1
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    Delivery,
+    JetStream,
+    ObjectStore,
+    connect,
+    connected,
+)
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log import log as commit_log
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import NEVER, CommitLog
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state import RecentRequests, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.processor import requests
+from rebaser_server.processor.context import RunContext
 from rebaser_server.service import composition
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
-from tests.schedules.applications import Counters, Kin, ValueGraphs
+from tests.schedules.applications import Bank, Kin, ValueGraphs
 from tests.schedules.branch_client import Lead
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client
-from tests.schedules.example_batches import Sheet
 from tests.schedules.fake_delta import STORE_FAILS, Lake
 from tests.schedules.fault_injector import Fates
 from tests.schedules.loop import Loop, Stuck
 from tests.schedules.network import Weather
 from tests.schedules.operators import Operator, resume
-from tests.schedules.processes import Asker
+from tests.schedules.processes import Asker, Payer
 from tests.schedules.quiescence import Left, left_in, write_down
 from tests.schedules.record import Record
 from tests.schedules.result import Verdict
@@ -55,6 +63,8 @@ CHECKED = 0.25
 """Share of the schedules in which presence checks reach the Rebasers."""
 LONG_DETOURS = 0.25
 """Share of the schedules with late receipts in which they come very late."""
+FORGETFUL = 0.5
+"""Share of the schedules of a bank in which ids of calls between keys are not remembered."""
 LOOK_EVERY = 0.25
 REPLY_WITHIN = 45.0
 STOP_WITHIN = 30.0
@@ -71,14 +81,14 @@ class World:
         store: Path,
         *,
         delta: bool = False,
-        counting: bool = False,
+        bank: bool = False,
         starved: bool = False,
     ) -> None:
         """`store`: an empty directory.
 
         `delta`: Delta tables are really written (default: they are simulated).
 
-        `counting`: change sets are counters (default: graphs of values).
+        `bank`: change sets are accounts of a bank (default: graphs of values).
 
         `starved`: Rebasers have too little processor time, and nothing else goes wrong.
         """
@@ -101,14 +111,15 @@ class World:
         self._lake = Lake()
         self._lake.fails = lambda: self._random.random() < plan.store_fails
         self._kin: Kin = (
-            Counters(self._lake.fails) if counting else ValueGraphs(str(store), self._lake)
+            Bank(seed, self._lake.fails) if bank else ValueGraphs(str(store), self._lake)
         )
+        self._forgets = bank and random.Random(f"forgets {seed}").random() < FORGETFUL
         self._fates = Fates(
             plan, self._loop, self._broker, self.record, self._kin, self._random, store
         )
         self.record.moment, self.record.asked = self._fates.moment, self._fates.asked
         self.record.waiting = self._waiting
-        self._sheets: dict[ChangeSet, Sheet] = {}
+        self._sheets: dict[ChangeSet, Any] = {}
         self._lead: Lead | None = None
 
     def run(self) -> Verdict:
@@ -129,6 +140,9 @@ class World:
             # many steps.
             if random.Random(f"each other {self._seed}").random() >= CHECKED:
                 stack.enter_context(mock.patch.object(composition, "present", _not_permitted))
+            stack.enter_context(self._kin.installed())
+            if self._forgets:
+                stack.enter_context(self._forgetting())
             if not self._delta:
                 stack.enter_context(self._lake.installed())
             if self._plan.put_off:
@@ -142,12 +156,12 @@ class World:
         return self.record.verdict
 
     async def _main(self) -> None:
-        workspace = WorkspaceId()
-        for _ in range(self._plan.change_sets):
-            self._sheets[ChangeSet(workspace, ChangeSetId())] = Sheet(self._random)
+        self._sheets |= self._kin.change_sets(self._plan.change_sets, self._random)
         for _ in range(self._plan.rebasers):
             self._fates.start()
         await self._until(self._prepared)
+        if self._forgets:  # NATS knows ids of messages for ten minutes
+            self._broker.streams[self._subjects.requests_stream].window = 0.0
         if self._plan.starved is not None:
             await self._starve(self._plan.starved)
         else:
@@ -169,7 +183,7 @@ class World:
         write_down(self.record.history, self._broker, self._subjects, left)
         for violation in judge(self.record.history):
             self.record.violation(str(violation))
-        if self._plan.made_anew and not left:
+        if self._plan.made_anew and self._kin.has_branches and not left:
             await self._make_requests_anew()
         await self._stop()
 
@@ -198,6 +212,22 @@ class World:
 
         return mock.patch.object(requests, "read_request", read)
 
+    def _forgetting(self) -> AbstractContextManager[Any]:
+        """The id of a call between keys is forgotten when it comes, as if hours had gone by."""
+        real = requests.apply_request
+
+        async def apply(run: RunContext, request: Delivery, message: Any) -> Any:
+            state = run.ownership.state
+            known = state.recent
+            if isinstance(message, CallRequestV1) and message.origin is not None:
+                state.recent = RecentRequests()
+            try:
+                return await real(run, request, message)
+            finally:
+                state.recent = known
+
+        return mock.patch.object(requests, "apply_request", apply)
+
     async def _until(self, holds: Callable[[], bool], within: float = float("inf")) -> bool:
         """Whether it holds in the end."""
         end = self._loop.time() + within
@@ -222,7 +252,7 @@ class World:
             name = f"client-{number}"
             history = self.record.history
             self._fates.askers.append(
-                Asker(
+                (Asker if self._kin.has_branches else Payer)(
                     self._loop,
                     self._broker,
                     name,

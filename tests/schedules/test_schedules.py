@@ -19,6 +19,7 @@ from rebaser_server.service import composition
 from tests.schedules.__main__ import main, series
 from tests.schedules.mutations import (
     MUTATIONS,
+    OF_CALLS,
     Mutation,
     presuming_every_other_dead,
     without_tasks_from_clients,
@@ -73,13 +74,22 @@ def test_a_refresh_that_is_under_way_when_its_branch_goes_quiet_has_a_task() -> 
 
 
 @first_of(75)
-def test_every_schedule_of_counters_ends_as_it_must(first: int, tmp_path: Path) -> None:
-    """The core alone: whatever takes effect twice, or not at all, shows in a number."""
-    figures = series(range(first, first + AT_ONCE), tmp_path, counting=True)
+def test_every_schedule_of_a_bank_ends_as_it_must(first: int, tmp_path: Path) -> None:
+    """What a call changes, answers and sends is one commit, and takes effect once, in order."""
+    figures = series(range(first, first + AT_ONCE), tmp_path, bank=True)
 
     shown = "\n\n".join(report.read_text() for report in tmp_path.iterdir())
     assert not figures.failed, shown
     assert figures.requests > AT_ONCE
+
+
+@pytest.mark.parametrize("seed", [22, 97, 126])
+def test_a_refused_call_that_is_sent_again_is_refused_for_good(seed: int) -> None:
+    """A run goes on with what another one sent, and the ids are forgotten by then (O4)."""
+    verdict = run(seed, bank=True)
+
+    assert not verdict.violations, verdict.report()
+    assert any("'outcome': 'refused'" in line for line in verdict.lines())
 
 
 def test_wrong_presumptions_of_death_cost_takeovers_and_nothing_else() -> None:
@@ -133,7 +143,7 @@ def test_ten_thousand_schedules_end_as_they_must() -> None:
 
 @pytest.mark.parametrize(
     "mutation",
-    [pytest.param(each, id=each.__name__) for each in MUTATIONS],
+    [pytest.param(each, id=each.__name__) for each in (*MUTATIONS, *OF_CALLS)],
 )
 def test_a_rule_put_out_of_force_is_missed(mutation: Mutation) -> None:
     """Otherwise the schedules would prove nothing: each rule is needed by one of the first.
@@ -141,11 +151,11 @@ def test_a_rule_put_out_of_force_is_missed(mutation: Mutation) -> None:
     That the mutated code fails of itself does not count.
     """
     with mutation():
-        seeds = *MUTATIONS[mutation], *range(SEEDS_TO_FIND)
+        seeds = *(MUTATIONS | OF_CALLS)[mutation], *range(SEEDS_TO_FIND)
         found = any(
             not violation.startswith("UNFORESEEN")
             for seed in seeds
-            for violation in run(seed).violations
+            for violation in run(seed, bank=mutation in OF_CALLS).violations
         )
 
     assert found

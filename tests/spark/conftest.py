@@ -15,7 +15,7 @@ from tests.helpers.spark_functions import install_spark_functions
 from tests.helpers.table_sheet import ORDERS, TableSheet
 
 FUNCTIONS = """
-import os, time
+import os, sys, time
 
 def note(path, text):
     with open(path, "a") as file:
@@ -58,6 +58,10 @@ def prints_much(size):
     print("last", flush=True)
     return size
 
+def preloaded(value):
+    files = [str(getattr(each, "__file__", "")) for each in list(sys.modules.values())]
+    return {"pandas": "pandas" in sys.modules, "archives": [f for f in files if ".zip/" in f]}
+
 def exits(value):
     print("is not an answer")
     raise SystemExit(3)
@@ -69,7 +73,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with `misbehaving`, `meeting` and functions of runtime `pyspark`."""
     directory = tmp_path_factory.mktemp("site")
     names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large", "fells")
-    names += ("prints_much",)
+    names += ("prints_much", "preloaded")
     install_meeting(directory)
     install_spark_functions(directory)
     install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})

@@ -13,7 +13,7 @@ from rebaser_client.display import table_text
 from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_client.reader import LogEntry, read_log
 from rebaser_core.calls import ServiceRecordV1
-from rebaser_core.commits import RequestOutcome
+from rebaser_core.commits import CallEffect, RequestOutcome
 from rebaser_core.errors import ClientError, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
@@ -62,6 +62,8 @@ async def show_log(
 def _what(entry: LogEntry) -> str:
     if entry.message is not None:
         return entry.message
+    if entry.call is not None:
+        return _call(entry.call)
     parts = []
     if entry.merged is not None:
         parts.append(f"head's changes up to {entry.merged}")
@@ -76,6 +78,18 @@ def _what(entry: LogEntry) -> str:
     if entry.corrections:
         parts.append(f"{total_count(entry.corrections)} corrected")
     return ", ".join(parts) or "no update"
+
+
+_RESULT: Final = 60
+"""Characters of a call's result that a table shows."""
+
+
+def _call(call: CallEffect) -> str:
+    if call.handler is None:
+        return "timer"
+    result = json.dumps(call.result, ensure_ascii=False)
+    cut = result if len(result) <= _RESULT else f"{result[: _RESULT - 1]}…"
+    return f"{call.handler} → {cut}"
 
 
 async def show_revert(

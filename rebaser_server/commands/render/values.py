@@ -61,6 +61,44 @@ def show_values(read: ReadValues, names: list[str], arguments: argparse.Namespac
     _say_if_due(read)
 
 
+async def show_state(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    names: list[str],
+    arguments: argparse.Namespace,
+) -> None:
+    """Print the state of a service's key, or these fields of it, and the key's timers.
+
+    Raises:
+        NoSuchValue: the state has no such field.
+    """
+    registry = deployment.client.workspaces.registry
+    service = (await registry.workspace(change_set.workspace_id)).name
+    key = (await registry.change_set(change_set)).name
+    found = await deployment.client.service(service).key(key).state()
+    if arguments.json:
+        timers = [each.to_wire() for each in found.timers]
+        say_json({"commit": found.commit, "state": found.value, "timers": timers})
+        return
+    fields = found.value if isinstance(found.value, dict) else {"state": found.value}
+    for name in names:
+        if name not in fields:
+            raise NoSuchValue(f"the state has no field {name!r}{offer(name, fields)}")
+    rows = [
+        (name, json.dumps(value, ensure_ascii=False))
+        for name, value in fields.items()
+        if not names or name in names
+    ]
+    show_cells(("field", "value"), rows, arguments)
+    if arguments.csv or names:
+        return
+    for timer in found.timers:
+        again = f", then {timer.every!r} in {timer.zone or 'UTC'}" if timer.every else ""
+        say(f"timer {timer.name!r} calls {timer.handler} at {timer.next}{again}")
+    if found.sending:
+        say(f"{found.sending:,} calls to other keys are on their way")
+
+
 def _say_if_due(read: ReadValues) -> None:
     if read.is_due:
         say("an update is due: computed values may still be those of earlier inputs")

@@ -185,6 +185,14 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
             "settings` and /config show it there."
         ),
     ),
+    (
+        client.NoSuchService,
+        "`rebaser services` lists them; `rebaser serve --app MODULE:NAME` serves one.",
+    ),
+    (
+        client.CallTimeout,
+        "`rebaser queue` shows what waits, `rebaser log SERVICE/KEY` the calls that are settled.",
+    ),
     (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
     (HistoryInconsistent, "`rebaser doctor` names what does not fit together, and the remedy."),
     (NewerVersion, "Use a newer release: a newer one wrote this message."),

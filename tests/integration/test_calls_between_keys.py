@@ -1,0 +1,218 @@
+"""Calls between keys, through a real NATS: O1 to O5, in the log and on the wire."""
+
+import asyncio
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from rebaser_client import CallRejected
+from rebaser_client.errors import RequestDead
+from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.records import utc_text
+from rebaser_core.requests import publish_request
+from rebaser_core.versioning import MESSAGE_ID
+from rebaser_server.handlers import Context, Reject, Service
+from rebaser_server.handlers.content import KeyContent, Timer
+from rebaser_server.handlers.sending import Alarms
+from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
+from tests.helpers.workers import Working
+
+SENDER = key_of("rooms", "sender")
+
+
+def room_service() -> Service:
+    """A service of lists that grow: what takes effect twice, or in another order, shows."""
+    rooms = Service("rooms")
+
+    @rooms.state
+    class Room:
+        heard: list[str] = field(default_factory=list)
+        is_open: bool = True
+
+    @rooms.handler
+    def hear(ctx: Context[Room], word: str) -> int:
+        if not ctx.state.is_open:
+            raise Reject("closed")
+        ctx.state.heard.append(word)
+        return len(ctx.state.heard)
+
+    @rooms.handler
+    def turn(ctx: Context[Room], is_open: bool) -> None:
+        ctx.state.is_open = is_open
+
+    @rooms.handler
+    def tell(ctx: Context[Room], to: str, words: list[str], ending: str = "") -> int:
+        ctx.state.heard.append("told")
+        for word in words:
+            ctx.to(to).send("hear", word)
+        if ending == "rejects":
+            raise Reject("no")
+        if ending == "fails":
+            raise ValueError("no")
+        return len(words)
+
+    return rooms
+
+
+class Room:
+    """A key whose calls of another one are made here, word for word."""
+
+    def __init__(self, working: Working, name: str) -> None:
+        self.key = working.key("rooms", name)
+        self._working, self._name = working, name
+        self._streams = working.deployment.streams
+
+    async def hear(
+        self, word: str, place: tuple[int, int], sender: ChangeSet = SENDER
+    ) -> RequestId:
+        """Send a call as a key does, under an id that is not remembered."""
+        origin = Origin(change_set_id=sender.change_set_id, sequence=place[0], index=place[1])
+        return await self.send(handler="hear", arguments=[word], origin=origin)
+
+    async def send(self, **what: Any) -> RequestId:
+        target, sent = key_of("rooms", self._name), RequestId()
+        call = CallRequestV1(id=sent, **target._asdict(), service="rooms", key=self._name, **what)
+        headers, payload = CallRequest.encode(call)
+        headers[MESSAGE_ID] = str(sent)
+        await publish_request(self._streams, target, headers, payload)
+        return sent
+
+    async def words(self) -> list[str]:
+        """What was heard, behind all that was sent before."""
+        await self.key.call("turn", True)
+        state: dict[str, Any] = (await self.key.state()).value
+        return state["heard"]
+
+    async def content(self, rooms: Service) -> KeyContent:
+        return await self._working.content([rooms], "rooms", self._name)
+
+
+@pytest.fixture
+def working(deployment: Deployment) -> Working:
+    return Working(deployment)
+
+
+async def test_a_call_that_was_heard_takes_no_effect_again_under_any_id(working: Working) -> None:
+    """O4, whatever is remembered of ids: the place among the sender's calls says it."""
+    room = Room(working, "r-1")
+    async with working.worker(room_service()):
+        await room.hear("one", (7, 0))
+        await room.hear("two", (7, 1))
+        await room.hear("two again", (7, 1))
+        await room.hear("one again", (7, 0))
+        await room.hear("earlier", (6, 5))
+        await room.hear("three", (9, 0))
+        await room.hear("of another", (1, 0), key_of("rooms", "other"))
+
+        assert await room.words() == ["one", "two", "three", "of another"]
+
+
+async def test_a_call_that_was_refused_is_refused_for_good(working: Working) -> None:
+    """O4: sent again, once it would be taken, it is a repetition; so it is after a restart."""
+    room = Room(working, "r-1")
+    async with working.worker(room_service()):
+        await room.key.call("turn", False)
+        await room.hear("refused", (7, 0))
+        await room.key.call("turn", True)
+        await room.hear("refused", (7, 0))
+        assert await room.words() == []
+    async with working.worker(room_service()):
+        await room.hear("refused", (7, 0))
+        assert await room.words() == []
+
+
+async def test_what_was_heard_outlives_a_worker_and_a_checkpoint(working: Working) -> None:
+    room = Room(working, "r-1")
+    async with working.worker(room_service(), checkpoint_every=1):
+        await room.hear("one", (7, 3))
+        assert await room.words() == ["one"]
+    async with working.worker(room_service()):
+        await room.hear("one again", (7, 3))
+        await room.hear("two", (7, 4))
+        assert await room.words() == ["one", "two"]
+
+
+@pytest.mark.parametrize(("ending", "error"), [("rejects", CallRejected), ("fails", RequestDead)])
+async def test_a_call_that_ends_badly_sends_nothing(
+    working: Working, ending: str, error: type[Exception]
+) -> None:
+    """O1: there is no commit with an effect, so there is nothing to send."""
+    rooms = room_service()
+    teller, room = Room(working, "teller"), Room(working, "r-1")
+    async with working.worker(rooms):
+        with pytest.raises(error):
+            await teller.key.call("tell", "r-1", ["one"], ending)
+
+        assert await room.words() == []
+        assert await teller.words() == []
+        assert (await teller.content(rooms)).outgoing == []
+
+
+async def test_a_commit_has_what_its_call_sends_until_all_is_confirmed(working: Working) -> None:
+    """O1, O3: a run that ends before leaves it to the next, in order (O2), and then it is over."""
+    rooms = room_service()
+    teller, room = Room(working, "teller"), Room(working, "r-1")
+    words = [str(number) for number in range(5)]
+    with mock.patch("rebaser_server.handlers.sending.publish_call", _endless):
+        async with working.worker(rooms, shutdown_grace=timedelta(seconds=5)):
+            assert await teller.key.call("tell", "r-1", words) == 5
+            left = (await teller.content(rooms)).outgoing
+            assert [each.number for each in left] == [0, 1, 2, 3, 4]
+            assert (await teller.key.state()).sending == 5
+
+    async with working.worker(rooms):
+        await eventually(lambda: _is(room.words(), words))
+        await eventually(lambda: _is(_left(teller, rooms), []))
+
+
+async def _endless(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def _left(room: Room, rooms: Service) -> list[Any]:
+    return list((await room.content(rooms)).outgoing)
+
+
+async def _is(found: Any, expected: Any) -> bool:
+    return bool(await found == expected)
+
+
+def _timer(seconds: float, set_by: int) -> Timer:
+    return Timer(
+        "hear", '["rung"]', utc_text(datetime.now(UTC) + timedelta(seconds=seconds)), set_by
+    )
+
+
+async def test_an_alarm_that_a_former_run_sets_late_replaces_none(working: Working) -> None:
+    """O5: a frozen run goes on with its job, while the next one has moved the timer."""
+    alarms = Alarms(working.deployment.streams)
+    async with working.worker(room_service()):
+        room = Room(working, "r-1")
+        await room.key.send("hear", "rung", after=3600, timer="t")
+        target = key_of("rooms", "r-1")
+        await room.key.send("hear", "rung", after=1, timer="t")
+        await eventually(lambda: _is(_sending(room), 0))
+
+        former = _timer(3600, set_by=1)
+        await alarms.arm(target, "rooms", "r-1", "t", former)
+
+        await eventually(lambda: _is(room.words(), ["rung"]))
+
+
+async def test_a_timer_that_is_set_to_a_time_that_rang_calls_again(working: Working) -> None:
+    """O5: each setting has its own alarm, though time and name are those of one before."""
+    past = datetime.now(UTC) - timedelta(hours=1)
+    async with working.worker(room_service()):
+        room = Room(working, "r-1")
+        for number in range(1, 3):
+            await room.key.send("hear", "rung", at=past, timer="t")
+            await eventually(lambda number=number: _is(room.words(), ["rung"] * number))
+
+
+async def _sending(room: Room) -> int:
+    return int((await room.key.state()).sending)
