@@ -19,7 +19,8 @@ from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import PRESUMED_DEAD
-from rebaser_server.handlers.application import HandlerApplication, content_of
+from rebaser_server.handlers.application import HandlerApplication
+from rebaser_server.handlers.checkpoints import content_of
 from tests.chaos.access import WITNESS
 from tests.chaos.bank import bank
 from tests.chaos.clients import ANSWER_WITHIN, RETRY_FOR, Died, WitnessedJetStream

@@ -10,7 +10,7 @@ import pytest
 
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
-from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of
+from rebaser_core.calls import CallRequest, CallRequestV1, Origin, key_of
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import utc_text
 from rebaser_core.requests import publish_request
