@@ -213,6 +213,7 @@ class SyncService(Blocking[ServiceHandle]):
     """Blocking `ServiceHandle`."""
 
     describe = blocking(ServiceHandle.describe)
+    version = blocking(ServiceHandle.version)
 
     @documented(ServiceHandle.key)
     def key(self, key: str) -> SyncKey:
@@ -225,6 +226,7 @@ class SyncWorkspaces(Blocking[Workspaces]):
 
     create = blocking(Workspaces.create)
     all = blocking(Workspaces.all)
+    services = blocking(Workspaces.services)
     change_sets = blocking(Workspaces.change_sets)
     fork = blocking(Workspaces.fork)
     delete_workspace = blocking(Workspaces.delete_workspace)
