@@ -104,7 +104,10 @@ class HandlerApplication(KeyMachine, Application):
     async def _effect(
         self, content: KeyContent, request: Delivery, call: CallRequestV1
     ) -> tuple[KeyChange, Any]:
-        """Return what the call changes, and its result. Nothing is changed yet."""
+        """Return what the call changes, all in one commit (O1), and its result.
+
+        Nothing is changed yet.
+        """
         service = self._service(call, content)
         now = request.timestamp.astimezone(UTC)
         name = None if content.key else (call.service, call.key)
