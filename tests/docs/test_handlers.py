@@ -82,6 +82,7 @@ async def test_the_guide_runs_as_it_stands(
     assert [each.handler for each in await order.timers()] == ["remind", "remind"]
 
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # another test's
     shop = import_module("shop")
     test = next(block for block in BLOCKS if "orders.context(" in block)
     known = {**vars(shop), "asyncio": asyncio}
