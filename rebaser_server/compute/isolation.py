@@ -438,7 +438,7 @@ def state_of_process() -> Callable[[], bool]:
 
 
 def _is_kept(now: object, before: object) -> bool:
-    # `time.tzset`, which pandas calls, sets the zone's names and offsets to equal ones.
+    # Setting the time zone anew, as pandas does, sets the zone's names and offsets to equal ones.
     return now is before or (type(now) is type(before) and type(now) in _PLAIN and now == before)
 
 

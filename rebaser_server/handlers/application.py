@@ -185,7 +185,9 @@ class HandlerApplication(KeyMachine, Application):
         timers: dict[str, Timer | None] = dict.fromkeys(context.cancelled)
         sends: list[Outgoing] = []
         for send in context.sends:
-            version = service.version if send.service == call.service else 1
+            # Of what this worker knows: its code is what the call is written for.
+            known = self._services.get(send.service)
+            version = 1 if known is None else known.version
             if send.timer is not None and (send.service, send.key) == (call.service, call.key):
                 self._alarms.require()
                 timers[send.timer.name] = Timer(

@@ -1,4 +1,4 @@
-"""Steps between results, or tables, and their commit at which a daemon of a round is killed.
+"""Steps from results, or tables, to their commit and publication that kill a daemon of a round.
 
 A daemon that reaches a step dies if the file that `VARIABLE` names has the step in it.
 """
@@ -16,6 +16,7 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute import memo
 from rebaser_server.compute.memo import Memo
 from rebaser_server.files import MEMO, SharedFiles
+from rebaser_server.store.publications import Publications
 from rebaser_server.tables import Attempt, Manifest, TableFiles, Written
 
 VARIABLE: Final = "CHAOS_DEADLY_STEP"
@@ -34,6 +35,8 @@ TABLE_STEPS: Final = (
     "a table there, not committed",
     "an upload written, without its manifest",
     "an upload there, not committed",
+    "files of a version published, without its entry",
+    "a version published, not noted",
 )
 
 
@@ -96,10 +99,25 @@ def _arm_tables() -> None:
 
     def finishing(tables: TableFiles, attempt: Attempt, rows: Written) -> Manifest:
         is_upload = rows.content == attempt.key[:32]
-        written, there = TABLE_STEPS[2:] if is_upload else TABLE_STEPS[:2]
+        written, there = TABLE_STEPS[2:4] if is_upload else TABLE_STEPS[:2]
         reach(written)
         manifest = finish(tables, attempt, rows)
         reach(there)
         return manifest
 
     TableFiles.finish = finishing  # type: ignore[method-assign]
+    bring, publish = Publications._bring, Publications._publish
+
+    def bringing(self: Publications, *what: Any) -> list[dict[str, Any]]:
+        added = bring(self, *what)
+        reach(TABLE_STEPS[4])
+        return added
+
+    def publishing(self: Publications, *what: Any) -> tuple[int, bool]:
+        number, is_new = publish(self, *what)
+        if is_new:
+            reach(TABLE_STEPS[5])
+        return number, is_new
+
+    Publications._bring = bringing  # type: ignore[method-assign]
+    Publications._publish = publishing  # type: ignore[method-assign]

@@ -47,7 +47,7 @@ GROUP_OF_TABLE = re.compile(
 ROW = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
 NOT_SETTINGS = {
     *(f"REBASER_{name}" for name in ("REQUESTS", "TASKS", "COMMITS", "DEAD_LETTERS")),
-    *(f"REBASER_{name}" for name in ("BATCHES", "CHANGE_SETS", "PAUSES")),
+    *(f"REBASER_{name}" for name in ("BATCHES", "CHANGE_SETS", "PAUSES", "STORE", "ALARMS")),
 }
 """Streams and buckets."""
 

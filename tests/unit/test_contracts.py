@@ -121,6 +121,8 @@ def is_kept(contract: Contract, graph: ImportGraph) -> bool:
 
 def breaks(contract: Contract, graph: ImportGraph, importer: str, imported: str) -> bool:
     """Whether one more import breaks the contract. Leaves the graph as it was."""
+    if imported not in graph.modules:  # a package that no module imports today
+        graph.add_module(imported, is_squashed=True)
     if graph.direct_import_exists(importer=importer, imported=imported):
         return False
     graph.add_import(importer=importer, imported=imported)
