@@ -178,7 +178,7 @@ class HandlerExecution:
         call.outcome.add_done_callback(drop_error)
         work = partial(handler.function, context, *arguments, **named)
         self._calls[call] = None
-        if self._watcher is None:
+        if self._watcher is None or self._watcher.done():
             self._watcher = loop.create_task(self._watch(), name="watch handlers")
         end = partial(self._end, loop, call)
         try:
@@ -267,11 +267,15 @@ class HandlerExecution:
         while self._calls:
             await asyncio.sleep(_LOOK_EVERY)
             now = clock()
-            for loop in {each.loop for each in self._calls if each.loop is not None}:
+            # Asked at the look before, and silent since.
+            loops = {each.loop for each in self._calls if each.loop is not None}
+            blocked = {loop for loop in loops if loop.silent_since is not None}
+            for loop in loops:
                 self._look(loop, now)
             for call in [each for each in self._calls if each.until <= now]:
-                self._end_late(call)
-        self._watcher = None
+                # On a blocked loop it may have had no turn: another call took its time.
+                if call.loop not in blocked or call.loop.running == call.name:
+                    self._end_late(call)
 
     def _look(self, loop: _Loop, now: float) -> None:
         """Name who blocks the loop; once that call is too late, leave the loop to it."""
@@ -300,9 +304,6 @@ class HandlerExecution:
 
     def _end_late(self, call: _Call) -> None:
         loop = call.loop
-        # On a blocked loop it may have had no turn: it is the blocking one's time that passed.
-        if loop is not None and loop.silent_since is not None and loop.running != call.name:
-            return
         if call.outcome.done():
             return
         name, limit = call.handler.name, call.handler.timeout

@@ -306,7 +306,7 @@ class _Round:
 
 
 def write_down_daemons(places: Sequence[Seat], history: History) -> None:
-    """What all daemons logged, and what they hold in the end."""
+    """Logs of all daemons, and what they hold in the end."""
     for seat in places:
         if rss := seat.rss():
             history.add(Kind.MEMORY, name=seat.instance, rss=rss)

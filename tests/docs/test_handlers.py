@@ -99,7 +99,7 @@ async def test_examples_of_services_run_as_they_stand(client: rebaser_client.Reb
 
 
 async def run(*command: str | Path) -> tuple[str, str]:
-    """What the program printed: its output, and its errors."""
+    """Output of the program, and its errors."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     output, errors = await process.communicate()
