@@ -134,8 +134,8 @@ class ServiceHandle:
     async def version(self, handler: str | None = None) -> int:
         """The version to call it as: that of the program's own declaration, or of the description.
 
-        With a `handler`, a description that lacks it is read anew first. A service that the program
-        declares need not be served yet: its calls wait for a worker.
+        With a `handler`, a description that lacks it is read anew first. No worker need
+        serve a service of the program's own yet: its calls wait for one.
 
         Raises:
             NoSuchService: no worker ever served it.

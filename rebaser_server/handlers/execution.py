@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
@@ -70,13 +71,19 @@ class _Loop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        # Stopped: what is on it was given up, and may be tried again elsewhere.
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
 
     def submit(self, work: Callable[[], object]) -> None:
         """Submit `work`, for the loop to call. Of many, only the first one wakes it up."""
         self._waiting.append(work)
         if not self._is_woken:
             self._is_woken = True
-            self.loop.call_soon_threadsafe(self._drain)
+            with suppress(RuntimeError):  # closed: it was stopped, and no caller waits
+                self.loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         # Before the look: what is appended behind it wakes the loop again.
@@ -100,7 +107,8 @@ class _Loop:
         return "" if task is None else task.get_name()
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """End it once the code that it runs lets it turn; its other calls are cancelled."""
+        self.submit(self.loop.stop)
 
 
 class _Threads:
@@ -297,6 +305,7 @@ class HandlerExecution:
         log.error("loop of handlers left", blocked_by=culprit, calls=len(calls))
         if self._on is loop:
             self._on = None
+        loop.stop()
         for call in calls:
             if call.name != culprit and not call.outcome.done():
                 held_up = HandlerHeldUp(f"{culprit} blocked the loop of handlers")

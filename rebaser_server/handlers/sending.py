@@ -80,7 +80,7 @@ class CallPlanner(JobPlanner):
 
 @dataclass(frozen=True, slots=True)
 class Sent(JobResult):
-    """All that was to be sent is stored: there is nothing to apply."""
+    """Outcome of sends that are stored: there is nothing to apply."""
 
     recomputed: int
     changed: int = 0

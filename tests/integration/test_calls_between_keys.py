@@ -99,7 +99,7 @@ def working(deployment: Deployment) -> Working:
 
 
 async def test_a_call_that_was_heard_takes_no_effect_again_under_any_id(working: Working) -> None:
-    """O4, whatever is remembered of ids: the place among the sender's calls says it."""
+    """O4: its place among the sender's calls tells a repetition, without any memory of ids."""
     room = Room(working, "r-1")
     async with working.worker(room_service()):
         await room.hear("one", (7, 0))
