@@ -141,6 +141,8 @@ class CallRequestV1(Versioned):
     """Name of the timer that is cancelled in place of a call."""
     firing: Firing | None = None
     """Timer that makes this call, of which the key has the arguments."""
+    seal: str | None = None
+    """Proof that a worker wrote `origin` or `firing`."""
 
 
 CallRequest: Final = MessageType("CallRequest", current=CallRequestV1, from_clients=True)

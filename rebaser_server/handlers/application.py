@@ -21,7 +21,7 @@ from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
 from rebaser_server.handlers.execution import HandlerExecution
-from rebaser_server.handlers.sending import Alarms, CallPlanner
+from rebaser_server.handlers.sending import Alarms, CallPlanner, Seals
 from rebaser_server.handlers.service import (
     SENDS_BYTES,
     CallRefused,
@@ -54,7 +54,8 @@ class HandlerApplication(KeyMachine, Application):
         self._streams = streams
         self._services = services
         self._execution = HandlerExecution()
-        self._alarms = Alarms(streams)
+        self._seals = Seals(batches.files)
+        self._alarms = Alarms(streams, self._seals)
         self._directory = Directory(streams, services)
 
     def read(self, request: Delivery) -> CallRequestV1:
@@ -73,6 +74,8 @@ class HandlerApplication(KeyMachine, Application):
     ) -> Applied:
         if not isinstance(message, CallRequestV1):
             raise TypeError(f"{type(message).__name__} is no call")
+        if (message.origin or message.firing) and message.seal != await self._seals.of(message):
+            raise Unprocessable("its origin or firing is not of a worker of this deployment")
         content = content_of(ownership.state)
         end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
         if reason := closed_reason(ownership.state):
@@ -283,7 +286,7 @@ class HandlerApplication(KeyMachine, Application):
         )
 
     def planner(self, change_set: ChangeSet) -> CallPlanner:
-        return CallPlanner(self._streams, self._alarms, change_set)
+        return CallPlanner(self._streams, self._seals, self._alarms, change_set)
 
     async def prepare(self) -> None:
         """Enter the services, so that callers find them as soon as this worker takes calls."""
