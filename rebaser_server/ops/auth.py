@@ -50,7 +50,7 @@ log: Final = structlog.get_logger()
 _OPEN: Final = ("/healthz", "/readyz")
 """Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
-_WITH_VALUES: Final = ("/change-set", "/dead-letters", "/actions")
+_WITH_VALUES: Final = ("/change-set", "/dead-letters", "/services", "/actions")
 """Beginnings of the paths that show or change values: other machines need a token for them."""
 
 _SLASHES: Final = "/\\"
