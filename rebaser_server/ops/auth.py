@@ -120,7 +120,8 @@ class Guard:
             # The browser gets a cookie, and the token disappears from the address bar.
             # Escapes stay: without them "/%09/host" is the address of another site, too.
             path = "/" + request.rel_url.raw_path.lstrip(_SLASHES)
-            home = web.HTTPSeeOther(URL(path, encoded=True))
+            rest = request.rel_url.without_query_params("token").raw_query_string
+            home = web.HTTPSeeOther(URL(f"{path}{rest and '?'}{rest}", encoded=True))
             derived = self._derived(in_address or "")
             home.set_cookie(
                 self._cookie, derived, httponly=True, samesite="Strict", secure=request.secure

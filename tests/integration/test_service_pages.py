@@ -303,9 +303,9 @@ async def test_viewers_of_keys_look_on(deployment: Deployment, browser: Browser)
         with pytest.raises(RequestDead):
             await Working(deployment).key("orders", "o-17").call("ship", "here")
 
-        await page.goto(f"{url}?token=v1")
-        await page.goto(f"{url}key?service=orders&key=o-17")
+        await page.goto(f"{url}key?service=orders&key=o-17&token=v1")
 
+        assert page.url == f"{url}key?service=orders&key=o-17"
         await expect(page.locator("#visitor")).to_have_text("vic: viewer")
         await expect(rows(page, "Dead letters")).to_contain_text("the carrier is away")
         for name in ("Replay", "Pause"):
