@@ -1,15 +1,8 @@
-"""The services that the runs of a process share, and the belongings of one run.
+"""The services that the runs of a process share, and the belongings of one run."""
 
-`FormerOwners` tells whether the owner before a run died or lost its lease: only deaths are counted
-(L1, D6).
-"""
-
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
-
-import structlog
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import StoredMessage
@@ -21,45 +14,9 @@ from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.outcomes import Notifier
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import FormerOwners, Ownership
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import Permits, Shutdown
-
-log: Final = structlog.get_logger()
-
-LOST_LEASES_PER_DEATH: Final = 10
-"""Number of lost leases of a change set, without a release between them, of which the last one
-counts as a death: a fault that stops a process's reports for a whole lease each time is as bad as
-one that kills it, but a busy machine, too, costs a lease now and then."""
-
-
-class FormerOwners:
-    """Owners that had not released what this process took over, and their lost leases."""
-
-    def __init__(self, is_gone: Callable[[str], Awaitable[bool]]) -> None:
-        """Begin without owners; `is_gone` returns whether the process of an instance has ended."""
-        self._is_gone = is_gone
-        self._lost_leases: Counter[ChangeSet] = Counter()
-
-    async def counts_as_death(self, change_set: ChangeSet, owner: str) -> bool:
-        """Whether the unreleased `owner` counts as one that died at its work.
-
-        The owner counts if its process is gone, or if too many leases were lost in a row.
-        """
-        if await self._is_gone(owner.rpartition("/")[0]):
-            return True
-        self._lost_leases[change_set] += 1
-        lost_leases = self._lost_leases[change_set]
-        log.warning("owner lost its lease", former=owner, lost_leases=lost_leases)
-        if lost_leases < LOST_LEASES_PER_DEATH:
-            return False
-        self.forget(change_set)
-        return True
-
-    def forget(self, change_set: ChangeSet) -> None:
-        """Forget the lost leases of a change set that this process has released."""
-        self._lost_leases.pop(change_set, None)
-
 
 MAX_STARTUPS: Final = 64
 """Number of runs that a process starts at once: if thousands start together, as after a restart,

@@ -1,14 +1,18 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7).
 
 Ownership is acquired by one commit, which takes the change set from every earlier owner (W2).
+`FormerOwners` tells whether that one died or lost its lease: only deaths are counted (L1, D6).
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
+import structlog
+
 from rebaser_core.commits import NO_REQUEST, CallEffect, CommitV2, ControlState, SettledRequest
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 from rebaser_server.commit_log.log import UNSAVED, LogEnd
@@ -341,3 +345,39 @@ async def _release_if_possible(loader: StateLoader, entry: CommitV2) -> None:
     with suppress(Fenced, JetStreamError, TimeoutError):
         async with within(_RELEASE_TIMEOUT):
             await loader.log.append([entry])
+
+
+log: Final = structlog.get_logger()
+
+LOST_LEASES_PER_DEATH: Final = 10
+"""Number of lost leases of a change set, without a release between them, of which the last one
+counts as a death: a fault that stops a process's reports for a whole lease each time is as bad as
+one that kills it, but a busy machine, too, costs a lease now and then."""
+
+
+class FormerOwners:
+    """Owners that had not released what this process took over, and their lost leases."""
+
+    def __init__(self, is_gone: Callable[[str], Awaitable[bool]]) -> None:
+        """Begin without owners; `is_gone` returns whether the process of an instance has ended."""
+        self._is_gone = is_gone
+        self._lost_leases: Counter[ChangeSet] = Counter()
+
+    async def counts_as_death(self, change_set: ChangeSet, owner: str) -> bool:
+        """Whether the unreleased `owner` counts as one that died at its work.
+
+        The owner counts if its process is gone, or if too many leases were lost in a row.
+        """
+        if await self._is_gone(owner.rpartition("/")[0]):
+            return True
+        self._lost_leases[change_set] += 1
+        lost_leases = self._lost_leases[change_set]
+        log.warning("owner lost its lease", former=owner, lost_leases=lost_leases)
+        if lost_leases < LOST_LEASES_PER_DEATH:
+            return False
+        self.forget(change_set)
+        return True
+
+    def forget(self, change_set: ChangeSet) -> None:
+        """Forget the lost leases of a change set that this process has released."""
+        self._lost_leases.pop(change_set, None)

@@ -54,12 +54,12 @@ from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import (
     MAX_STARTUPS,
     STARTUP_SHARE,
-    FormerOwners,
     ProcessorSettings,
     Services,
     never_stopped,
 )
 from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
+from rebaser_server.processor.ownership import FormerOwners
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.containment import survived
 from rebaser_server.runtime.tasks import Permits, Shutdown, TaskGroup, background

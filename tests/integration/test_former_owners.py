@@ -9,7 +9,7 @@ from rebaser_core.commits import CommitV2, ControlState, DvuClaim, FailedAttempt
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.requests import ensure_task
 from rebaser_server.cluster.membership import ANSWERS, present
-from rebaser_server.processor.context import LOST_LEASES_PER_DEATH, FormerOwners
+from rebaser_server.processor.ownership import LOST_LEASES_PER_DEATH, FormerOwners
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 

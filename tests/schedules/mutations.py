@@ -26,7 +26,7 @@ from rebaser_server.graph_application import batches, branches, commands
 from rebaser_server.handlers.application import HandlerApplication, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent
 from rebaser_server.handlers.sending import SendJob, Sent
-from rebaser_server.processor import context, run
+from rebaser_server.processor import ownership, run
 from rebaser_server.processor.dvu import DvuCommitter
 from rebaser_server.processor.ownership import Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import HandledRequests
@@ -236,7 +236,7 @@ def without_a_release_after_a_failure() -> Iterator[None]:
     """
     with (
         mock.patch.object(Ownership, "leave", _nothing),
-        mock.patch.object(context, "LOST_LEASES_PER_DEATH", 1),
+        mock.patch.object(ownership, "LOST_LEASES_PER_DEATH", 1),
     ):
         yield
 
