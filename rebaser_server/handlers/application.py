@@ -1,9 +1,11 @@
 """Services as the application that the core drives: a key is a change set, a call a request."""
 
+import asyncio
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Never
+from typing import Any, Final, Never, Self
 
 import orjson
 import structlog
@@ -20,7 +22,7 @@ from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
-from rebaser_server.handlers.execution import HandlerExecution
+from rebaser_server.handlers.execution import HandlerExecution, HandlerHeldUp
 from rebaser_server.handlers.sending import Alarms, CallPlanner
 from rebaser_server.handlers.service import (
     SENDS_BYTES,
@@ -40,6 +42,7 @@ from rebaser_server.processor.application import (
 from rebaser_server.processor.dead_letters import closed_reason, reject
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.runtime.tasks import background, wait_forever
+from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
@@ -56,6 +59,8 @@ class HandlerApplication(KeyMachine, Application):
         self._execution = HandlerExecution()
         self._alarms = Alarms(streams)
         self._directory = Directory(streams, services)
+        for name, service in services.items():
+            metrics.declare_handlers(name, service.handlers)
 
     def read(self, request: Delivery) -> CallRequestV1:
         if header(request.headers, MESSAGE_TYPE) == EnqueueUpdatesRequest.name:
@@ -132,7 +137,8 @@ class HandlerApplication(KeyMachine, Application):
             changes: dict[str, Timer | None] = {call.timer.name: timer}
             said = {"timer": call.timer.name, "next": timer.next}
             return KeyChange(name, timers=changes, heard=call.origin), said
-        return await self._called(service, content, request, call, now)
+        with _Counted(service.name) as count:
+            return await self._called(service, count, content, request, call)
 
     def _service(self, call: CallRequestV1, content: KeyContent) -> Service:
         """Return the service that serves the call.
@@ -159,14 +165,15 @@ class HandlerApplication(KeyMachine, Application):
     async def _called(
         self,
         service: Service,
+        count: "_Counted",
         content: KeyContent,
         request: Delivery,
         call: CallRequestV1,
-        now: datetime,
     ) -> tuple[KeyChange, Any]:
         handler, given = service.find(call.handler, call.arguments, call.service_version)
+        count.handler = handler.name
         arguments, named = handler.bind(given)
-        before = content.state
+        before, now = content.state, request.timestamp.astimezone(UTC)
         state = (
             service.new_state() if before is None else service.read_state(before, content.version)
         )
@@ -296,6 +303,35 @@ class HandlerApplication(KeyMachine, Application):
                 await wait_forever()
         finally:
             self._execution.close()
+
+
+class _Counted:
+    """Counts the attempt at a call that the body is, and the time that it takes."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._begun = time.monotonic()
+        self.handler = metrics.NO_HANDLER
+        """The handler, once it is known."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        outcome: metrics.CallOutcome = "failed"
+        match error:
+            case HandlerHeldUp() | asyncio.CancelledError():
+                return  # it is made again, and nothing is known about it
+            case None:
+                outcome = "returned"
+            case Reject():
+                outcome = "rejected"
+            case CallRefused():
+                outcome = "refused"
+        metrics.CALLS.labels(self._service, self.handler, outcome).inc()
+        if outcome != "refused":
+            took = time.monotonic() - self._begun
+            metrics.CALL_SECONDS.labels(self._service, self.handler).observe(took)
 
 
 def _heard(content: KeyContent, refused: CallRequestV1) -> CallEffect | None:

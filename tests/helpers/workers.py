@@ -32,13 +32,15 @@ class Working:
     deployment: Deployment
 
     @asynccontextmanager
-    async def worker(self, *services: Service, **settings: Any) -> AsyncIterator[None]:
-        """One, in this process, while the body runs; then it stops in order."""
-        shutdown, ready = Shutdown(), asyncio.Event()
+    async def worker(self, *services: Service, **settings: Any) -> AsyncIterator[str | None]:
+        """One, in this process, while the body runs; then it stops in order.
+
+        Yields the URL of its ops endpoint, if the settings have one.
+        """
+        shutdown, ready = Shutdown(), asyncio.get_running_loop().create_future()
         chosen = self.deployment.settings.model_copy(update=SCALED | settings)
-        async with background(serve(chosen, services, shutdown, lambda _: ready.set())):
-            await ready.wait()
-            yield
+        async with background(serve(chosen, services, shutdown, ready.set_result)):
+            yield await ready
             shutdown.set()
 
     def key(self, service: str, key: str) -> Any:
