@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Never, Self
@@ -10,6 +11,7 @@ from typing import Any, Final, Never, Self
 import orjson
 import structlog
 
+from rebaser_core import trace_context
 from rebaser_core.calls import CallRequest, CallRequestV1, derived_id, key_of
 from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
@@ -94,6 +96,8 @@ class HandlerApplication(KeyMachine, Application):
             return Applied(refused, call=_heard(content, message))
         except CallUnkeepable as error:
             raise Unprocessable(str(error)) from error
+        if effect.sends:
+            effect = replace(effect, trace=trace_context.inject({}))
         content.take(effect)
         self._directory.see(message.service, message.key)
         return Applied(

@@ -7,7 +7,7 @@ far it heard each sender, so what is sent again takes no effect.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
@@ -17,6 +17,7 @@ import orjson
 import structlog
 from blake3 import blake3
 
+from rebaser_core import trace_context
 from rebaser_core.calls import (
     CallRequest,
     CallRequestV1,
@@ -71,7 +72,7 @@ class CallPlanner(JobPlanner):
         del is_repeated
         key = _of_key(content)
         due = [(name, timer) for name, timer in key.timers.items() if timer.set_by > after]
-        return SendJob(self, key.service, key.key, list(key.outgoing), due)
+        return SendJob(self, key.service, key.key, list(key.outgoing), due, dict(key.traces))
 
     def fail_all(self, content: Content, after: int, message: str) -> JobResult:
         del content, after
@@ -110,6 +111,8 @@ class SendJob(Job):
     key: str
     calls: Sequence[Outgoing]
     timers: Sequence[tuple[str, Timer]]
+    traces: Mapping[int, Mapping[str, str]]
+    """Headers that name the spans of the calls that sent `calls`, by sequence."""
 
     @property
     def affected(self) -> int:
@@ -166,7 +169,8 @@ class SendJob(Job):
             ),
             timer=None if call.timer is None else TimerChange.from_wire(call.timer),
         )
-        await publish_call(streams, target, request, f"{self.service}/{self.key}")
+        with trace_context.continued(self.traces.get(call.sequence, {})):
+            await publish_call(streams, target, request, f"{self.service}/{self.key}")
 
 
 async def publish_call(
