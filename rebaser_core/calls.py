@@ -5,8 +5,9 @@ holds for keys. Their ids are digests of their names: who knows the names needs 
 """
 
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
+import orjson
 from blake3 import blake3
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -15,6 +16,11 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.records import RecordName, Timestamp, utc_text
 from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel, first_error
 
+ARGUMENTS_BYTES: Final = 256 * 1024
+"""Maximum size of a call's arguments, as JSON."""
+
+_MOST_OF_A_BYTE: Final = 6
+"""Bytes of JSON that one byte of CBOR may take, as of `false` and its comma."""
 _ID_BYTES: Final = 16
 
 HandlerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
@@ -30,6 +36,19 @@ def key_of(service: str, key: str) -> ChangeSet:
     """Return the change set that a key of that service is."""
     name = b"rebaser key\0" + service.encode() + b"\0" + key.encode()
     return ChangeSet(service_id(service), ChangeSetId(blake3(name).digest(_ID_BYTES)))
+
+
+def arguments_violation(handler: str, arguments: Any, encoded: int) -> str | None:
+    """Return the reason why a call has too large arguments, or None.
+
+    `encoded` is the size of the whole request, in any encoding.
+    """
+    if encoded * _MOST_OF_A_BYTE <= ARGUMENTS_BYTES:  # as nearly always
+        return None
+    size = len(orjson.dumps(arguments))
+    if size <= ARGUMENTS_BYTES:
+        return None
+    return f"the arguments of {handler} have {size:,} bytes, more than {ARGUMENTS_BYTES:,}"
 
 
 def derived_id(name: str, milliseconds: int) -> RequestId:

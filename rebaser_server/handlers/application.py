@@ -12,7 +12,13 @@ import orjson
 import structlog
 
 from rebaser_core import trace_context
-from rebaser_core.calls import CallRequest, CallRequestV1, derived_id, key_of
+from rebaser_core.calls import (
+    CallRequest,
+    CallRequestV1,
+    arguments_violation,
+    derived_id,
+    key_of,
+)
 from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet
@@ -88,6 +94,10 @@ class HandlerApplication(KeyMachine, Application):
         if message.origin is not None and content.has_heard(message.origin):
             return Applied(end(outcome=RequestOutcome.DUPLICATE))
         try:
+            size = len(request.payload)
+            violation = arguments_violation(message.handler, message.arguments, size)
+            if violation is not None:
+                raise CallRefused(violation)
             effect, result = await self._effect(content, request, message)
             is_call = not (message.timer or message.cancel or message.firing)
             handler = message.handler if is_call else None
