@@ -303,6 +303,9 @@ class HandlerApplication(KeyMachine, Application):
             sequence, index, service, key, handler, arguments, timer, version, str(sent)
         )
 
+    def on_begin(self, ownership: Ownership) -> None:
+        self._alarms.check_soon(ownership)
+
     def planner(self, change_set: ChangeSet) -> CallPlanner:
         return CallPlanner(self._streams, self._alarms, change_set)
 

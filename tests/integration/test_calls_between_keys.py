@@ -271,5 +271,28 @@ async def test_a_timer_that_is_set_to_a_time_that_rang_calls_again(working: Work
             await eventually(lambda number=number: _is(room.words(), ["rung"] * number))
 
 
+@pytest.mark.parametrize("loss", ["purged", "deleted"])
+async def test_an_alarm_that_nats_lost_is_set_again_once_its_key_is_called(
+    working: Working, loss: str
+) -> None:
+    """Its own timers say what is due, also of a time that rang into what is gone."""
+    room, js = Room(working, "r-1"), working.deployment.js
+    with mock.patch.object(Alarms, "_hear", _endless):
+        async with working.worker(room_service()):
+            await room.key.send("hear", "rung", after=3600, timer="later")
+            await room.key.send("hear", "rung", after=1, timer="soon")
+            await working.deployment.at_rest()
+    stream = working.deployment.streams.alarms_stream
+    await (js.purge(stream) if loss == "purged" else js.delete_stream(stream))
+
+    async with working.worker(room_service()):
+        await room.key.call("turn", True)
+        await eventually(lambda: _is(room.words(), ["rung"]))
+        [alarm] = await js.stream_subjects(stream)
+
+    later = Alarms(working.deployment.streams)._subject(key_of("rooms", "r-1"), "later")
+    assert alarm == later
+
+
 async def _sending(room: Room) -> int:
     return int((await room.key.state()).sending)

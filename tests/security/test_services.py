@@ -91,7 +91,9 @@ async def test_a_caller_and_a_worker_work_without_a_single_violation(
         sent = await clicks.send("add", 2)
         await eventually(lambda: is_settled(clicks, sent))
         await clicks.call("hand_on", "others")
-        await clicks.send("add", 30, after=timedelta(seconds=1))
+        await clicks.send("add", 30, after=timedelta(hours=1), timer="moved")
+        await eventually(lambda: is_sent(clicks))
+        await clicks.send("add", 30, after=timedelta(seconds=1), timer="moved")
         await clicks.send("add", every="0 7 * * 1-5", zone="Europe/Berlin", timer="daily")
         await clicks.cancel("daily")
 
@@ -105,6 +107,10 @@ async def test_a_caller_and_a_worker_work_without_a_single_violation(
             await client.service("counter").key("clicks").call("add")
 
     assert violations(nats_server) == []
+
+
+async def is_sent(key: Any) -> bool:
+    return (await key.state()).sending == 0
 
 
 async def is_settled(key: Any, request: RequestId) -> bool:
