@@ -27,6 +27,7 @@ from rebaser_client.reader import QuerySender
 from rebaser_client.requests import REFUSED, Reply, RequestSender
 from rebaser_core import codecs
 from rebaser_core.calls import (
+    SERVICE_VERSION,
     CallRequest,
     CallRequestV1,
     ServiceRecordV1,
@@ -370,7 +371,6 @@ class KeyHandle:
             "key": self.key,
             "handler": handler,
             "arguments": plain,
-            "serviceVersion": version,
             **more,
         }
         payload = codecs.dumps(content_type, {_VERSION: body})
@@ -378,6 +378,7 @@ class KeyHandle:
         if violation is not None:
             raise TooLarge(violation)
         headers = _HEADERS | {CONTENT_TYPE: content_type, MESSAGE_ID: str(sent)}
+        headers[SERVICE_VERSION] = str(version)
         if self._sender.options.author is not None:
             headers[AUTHOR] = self._sender.options.author
         return headers, payload

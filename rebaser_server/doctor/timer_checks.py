@@ -31,7 +31,7 @@ async def check_timers(
         change_set = loader.change_set
         with suppress(RebaserError, OSError):  # the check of histories reports it
             state = await loader.load()
-            # Whoever works on the key sets those that are not set yet.
+            # The run of the key sets those that are not set yet.
             if streams.requests(change_set) in waiting or state.control.dvu_due:
                 continue
             content = content_of(state)

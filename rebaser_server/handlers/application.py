@@ -13,11 +13,11 @@ import structlog
 
 from rebaser_core import trace_context
 from rebaser_core.calls import (
-    CallRequest,
     CallRequestV1,
     arguments_violation,
     derived_id,
     key_of,
+    read_call,
 )
 from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
@@ -73,7 +73,7 @@ class HandlerApplication(KeyMachine, Application):
     def read(self, request: Delivery) -> CallRequestV1:
         if header(request.headers, MESSAGE_TYPE) == EnqueueUpdatesRequest.name:
             raise NewerVersion("a batch of updates waits for a Rebaser of value graphs")
-        call = CallRequest.decode(request.headers, request.payload)
+        call = read_call(request.headers, request.payload)
         if ChangeSet(call.workspace_id, call.change_set_id) != key_of(call.service, call.key):
             raise Unprocessable(f"the ids are not those of key {call.key!r} of {call.service!r}")
         return call

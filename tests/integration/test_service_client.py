@@ -187,6 +187,28 @@ async def test_a_call_repeated_under_its_id_has_one_effect_and_one_answer(workin
         assert (await key.state()).value == {"items": ["cup"]}
 
 
+async def test_a_call_is_known_under_its_id_also_once_its_service_was_upgraded(
+    working: Working,
+) -> None:
+    """The version that a caller knows is not part of what it asks for."""
+    given, newer = RequestId(), orders(version=2)
+    newer.upgrade_call(1)(lambda handler, arguments: (handler, arguments))
+    async with working.worker(orders()):
+        assert await working.key("orders", "o-17").call("add", "cup", request_id=given) == 1
+    async with working.worker(newer):
+        await eventually(lambda: is_known_as(working, 2))
+        key = working.key("orders", "o-17")
+        assert await key.call("add", "cup", request_id=given) == 1
+        with pytest.raises(RequestIdUsed):
+            await key.call("add", "saucer", request_id=given)
+        assert (await key.state()).value == {"items": ["cup"]}
+
+
+async def is_known_as(working: Working, version: int) -> bool:
+    described = await working.deployment.client.service("orders").describe()
+    return described.version == version
+
+
 @pytest.mark.parametrize("encoding", [codecs.CBOR, codecs.JSON])
 async def test_arguments_beyond_the_limit_are_refused_whoever_sends_them(
     working: Working, encoding: str
