@@ -1,4 +1,4 @@
-"""`rebaser services`: list services of handlers; print what a caller of some of them may do."""
+"""`rebaser services`: list services; print a typed client of one, or a caller's permissions."""
 
 import argparse
 import json
@@ -22,7 +22,14 @@ def add(commands: Any) -> None:
         _services,
         about="list services of handlers; with --json, their schemas",
     )
-    services.add_argument(
+    printed = services.add_mutually_exclusive_group()
+    printed.add_argument(
+        "--stub",
+        type=new_name,
+        metavar="SERVICE",
+        help="print a module of Python with a typed client of it (default: list services)",
+    )
+    printed.add_argument(
         "--permissions",
         nargs="+",
         type=new_name,
@@ -45,7 +52,11 @@ async def _services(settings: "Settings", arguments: argparse.Namespace) -> int 
 @with_deployment
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.history import show_services
+    from rebaser_server.commands.render.stubs import stub
 
+    if arguments.stub is not None:
+        say(*stub(await deployment.client.service(arguments.stub).describe()).splitlines())
+        return
     show_services(await deployment.client.workspaces.services(), arguments)
 
 
