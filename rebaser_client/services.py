@@ -27,6 +27,7 @@ from rebaser_client.reader import QuerySender
 from rebaser_client.requests import REFUSED, Reply, RequestSender
 from rebaser_core import codecs
 from rebaser_core.calls import (
+    SERVICE_VERSION,
     CallRequest,
     CallRequestV1,
     ServiceRecordV1,
@@ -35,6 +36,7 @@ from rebaser_core.calls import (
     StateReply,
     TimerChange,
     TimerState,
+    arguments_violation,
     key_of,
     service_id,
     timer_change,
@@ -45,9 +47,6 @@ from rebaser_core.jetstream import deadlines
 from rebaser_core.messages import ID_USED, EnqueueUpdatesResponseV3, ErrorStatus, RequestState
 from rebaser_core.registry import Registry, validated_name
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_ID, first_error
-
-_MAX_ARGUMENTS: Final = 256 * 1024
-"""Maximum size of a call's arguments, in bytes."""
 
 
 class DeclaredService(Protocol):
@@ -372,16 +371,14 @@ class KeyHandle:
             "key": self.key,
             "handler": handler,
             "arguments": plain,
-            "serviceVersion": version,
             **more,
         }
         payload = codecs.dumps(content_type, {_VERSION: body})
-        if len(payload) > _MAX_ARGUMENTS:
-            raise TooLarge(
-                f"the arguments of {handler} have {len(payload):,} bytes, more than "
-                f"{_MAX_ARGUMENTS:,}"
-            )
+        violation = arguments_violation(handler, plain, len(payload))
+        if violation is not None:
+            raise TooLarge(violation)
         headers = _HEADERS | {CONTENT_TYPE: content_type, MESSAGE_ID: str(sent)}
+        headers[SERVICE_VERSION] = str(version)
         if self._sender.options.author is not None:
             headers[AUTHOR] = self._sender.options.author
         return headers, payload

@@ -4,17 +4,32 @@ A service is a workspace and a key of it a change set, so that all that is known
 holds for keys. Their ids are digests of their names: who knows the names needs no registry.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
+import orjson
 from blake3 import blake3
 from pydantic import Field, StringConstraints, ValidationError
 
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.records import RecordName, Timestamp, utc_text
-from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel, first_error
+from rebaser_core.versioning import (
+    JsonValue,
+    MessageType,
+    Versioned,
+    WireModel,
+    first_error,
+    header,
+    parse_version,
+)
 
+ARGUMENTS_BYTES: Final = 256 * 1024
+"""Maximum size of a call's arguments, as JSON."""
+
+_MOST_OF_A_BYTE: Final = 6
+"""Bytes of JSON that one byte of CBOR may take, as of `false` and its comma."""
 _ID_BYTES: Final = 16
 
 HandlerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
@@ -30,6 +45,19 @@ def key_of(service: str, key: str) -> ChangeSet:
     """Return the change set that a key of that service is."""
     name = b"rebaser key\0" + service.encode() + b"\0" + key.encode()
     return ChangeSet(service_id(service), ChangeSetId(blake3(name).digest(_ID_BYTES)))
+
+
+def arguments_violation(handler: str, arguments: Any, encoded: int) -> str | None:
+    """Return the reason why a call has too large arguments, or None.
+
+    `encoded` is the size of the whole request, in any encoding.
+    """
+    if encoded * _MOST_OF_A_BYTE <= ARGUMENTS_BYTES:  # as nearly always
+        return None
+    size = len(orjson.dumps(arguments))
+    if size <= ARGUMENTS_BYTES:
+        return None
+    return f"the arguments of {handler} have {size:,} bytes, more than {ARGUMENTS_BYTES:,}"
 
 
 def derived_id(name: str, milliseconds: int) -> RequestId:
@@ -131,8 +159,8 @@ class CallRequestV1(Versioned):
     arguments: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list)
     """Arguments by position, or by name."""
     service_version: Annotated[int, Field(ge=1)] = 1
-    """Version of the service that the caller knows: an older worker leaves the call to a newer
-    one."""
+    """Version of the service that the caller knows: an older worker leaves the call to a newer one.
+    `SERVICE_VERSION` goes before it."""
     origin: Origin | None = None
     """Place among what a key sent; None for a client's call."""
     timer: TimerChange | None = None
@@ -146,6 +174,21 @@ class CallRequestV1(Versioned):
 
 
 CallRequest: Final = MessageType("CallRequest", current=CallRequestV1, from_clients=True)
+
+SERVICE_VERSION: Final = "X-Service-Version"
+"""Header with the version of the service that the caller knows. In the body it would make a call
+that is repeated once the service was upgraded another request under the same id."""
+
+
+def read_call(headers: Mapping[str, str], payload: bytes) -> CallRequestV1:
+    """Read a call, with the version that its header names. Raises as `MessageType.decode`."""
+    call, said = CallRequest.decode(headers, payload), header(headers, SERVICE_VERSION)
+    if said is None:
+        return call
+    version = parse_version(said)
+    if not version:
+        raise MalformedMessage(f"{SERVICE_VERSION} is no positive integer: {said[:40]!r}")
+    return call.model_copy(update={"service_version": version})
 
 
 class ServiceRecordV1(Versioned):

@@ -40,6 +40,8 @@ class StreamOptions:
     """Whether the server knows atomic batches: one of 2.12 or newer does (ADR-50)."""
     has_store: bool = False
     """Whether the files of the store are in NATS, too."""
+    has_alarms: bool = False
+    """Whether there are services, of whose timers NATS keeps alarms."""
 
 
 _FREE: Final = (
@@ -86,7 +88,25 @@ def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
         name=subjects.dead_letters_stream,
         subjects=[subjects.join("rebaser.dead-letters.>")],
     )
-    return [common | each for each in (requests, tasks, commits, dead_letters)]
+    configs = [common | each for each in (requests, tasks, commits, dead_letters)]
+    return [*configs, alarms_config(subjects, options)] if options.has_alarms else configs
+
+
+def alarms_config(subjects: Subjects, options: StreamOptions) -> StreamConfig:
+    """Return the stream of alarms, which a server of 2.12 or newer takes (ADR-51).
+
+    Full, it drops the oldest: NATS keeps no schedules where new messages are refused. Workers set
+    alarms again that are gone.
+    """
+    return _kept(options) | StreamConfig(
+        name=subjects.alarms_stream,
+        subjects=[subjects.join("rebaser.alarms.>"), subjects.join("rebaser.ringing.>")],
+        retention="workqueue",
+        discard="old",
+        max_msgs_per_subject=-1,
+        allow_msg_schedules=True,
+        allow_rollup_hdrs=True,
+    )
 
 
 def _kept(options: StreamOptions) -> StreamConfig:

@@ -66,6 +66,10 @@ class Subjects:
         return self.prefixed("REBASER_DEAD_LETTERS")
 
     @property
+    def alarms_stream(self) -> str:
+        return self.prefixed("REBASER_ALARMS")
+
+    @property
     def batches_bucket(self) -> str:
         return self.prefixed("REBASER_BATCHES")
 

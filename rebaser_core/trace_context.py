@@ -107,6 +107,15 @@ def span_context_in(headers: Mapping[str, str]) -> "SpanContext | None":
     return named if named.is_valid else None
 
 
+def continued(headers: Mapping[str, str]) -> "AbstractContextManager[Any]":
+    """Make the spans of the body children of the one in the headers, if they name one."""
+    if not headers or not is_on():
+        return nullcontext()
+    from opentelemetry import trace
+
+    return trace.use_span(trace.get_current_span(context_of(headers)))
+
+
 def inject(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return the headers, with those that name the current span, if there is one."""
     if not is_on():

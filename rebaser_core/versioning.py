@@ -199,7 +199,7 @@ class ContentInfo(NamedTuple):
             names = (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION)
             missing = ", ".join(name for name in names if not header(headers, name))
             raise MalformedMessage(f"headers missing: {missing}")
-        version = _parse_version(said)
+        version = parse_version(said)
         if not version:
             raise MalformedMessage(f"{MESSAGE_VERSION} is no positive integer: {said[:40]!r}")
         return cls(content_type, message_type, version)
@@ -212,7 +212,7 @@ class ContentInfo(NamedTuple):
         }
 
 
-def _parse_version(text: str) -> int:
+def parse_version(text: str) -> int:
     """Return the version; 0 if it is no positive integer in digits."""
     plain = text.isascii() and text.isdigit() and len(text) < _DIGITS
     return int(text) if plain else 0

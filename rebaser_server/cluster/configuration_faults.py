@@ -233,6 +233,10 @@ def remedy_of_missing(name: str) -> str:
             f"{remedy}; or `rebaser doctor --repair` makes an empty one, with a first_seq above "
             "the last one handled (S-5)"
         )
+    if name.endswith("REBASER_ALARMS"):
+        return (
+            "`rebaser doctor --repair` makes an empty one, and sets the alarms of all timers again"
+        )
     if "COMMITS" in name:
         return (
             f"{remedy} of the same time as the store's; without one, the store has the values of "

@@ -121,6 +121,10 @@ class Provisioner:
         config = self._stream(self.streams.requests_stream)
         await self.streams.js.create_stream(replace(config, first_seq=settled + 1))
 
+    async def create_alarms(self) -> None:
+        """Create an empty stream of alarms."""
+        await self.streams.js.ensure_stream(self._stream(self.streams.alarms_stream))
+
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
         await self._ensure_tasks()

@@ -1,4 +1,4 @@
-"""`rebaser workspaces` and `services`: create, list and delete workspaces; list services."""
+"""`rebaser workspaces`: create, list and delete workspaces."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -39,23 +39,6 @@ def add(commands: Any) -> None:
     )
     add_workspace(delete, required=True)
     delete.add_argument("--yes", action="store_true", help="delete without asking")
-
-
-def add_services(commands: Any) -> None:
-    """Declare the command."""
-    add_command(
-        commands,
-        "services",
-        _services,
-        about="list services of handlers; with --json, their schemas",
-    )
-
-
-@with_deployment
-async def _services(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.history import show_services
-
-    show_services(await deployment.client.workspaces.services(), arguments)
 
 
 @with_deployment

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
+from rebaser_server.doctor.timer_checks import check_timers
 from rebaser_server.files import CHANGE_SETS, StoreFiles, StoreInNats, change_sets_in, shared_files
 from rebaser_server.graph_application.state_machine import (
     GraphStateMachine,
@@ -27,6 +29,7 @@ from rebaser_server.graph_application.state_machine import (
 )
 from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.handlers.checkpoints import KeyMachine
+from rebaser_server.handlers.sending import Alarms
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.settings.settings import Settings
 
@@ -47,22 +50,32 @@ class Examination:
         Without the deployment's own store the findings have no repair: only a person knows what is
         right.
         """
+        located = replace(self, provisioner=await self._with_alarms())
         try:
             settings = await settings_with_store(self.provisioner.streams.js, self.settings)
-            located = replace(self, settings=settings)
+            located = replace(located, settings=settings)
             found = [finding async for finding in located.store()]
             is_known = all(finding.repair is not None for finding in found)
         except (RebaserError, JetStreamError, OSError) as error:
-            located, found, is_known = self, [_store_not_seen(error)], False
+            found, is_known = [_store_not_seen(error)], False
         for finding in found:
             yield finding
-        async for finding in self._of_nats():
+        async for finding in located.of_nats():
             yield finding if is_known else _left_alone(finding)
         if is_known:
             async for finding in located.of_store():
                 yield finding
 
-    async def _of_nats(self) -> AsyncIterator[Finding]:
+    async def _with_alarms(self) -> Provisioner:
+        """Return the provisioner, with the stream of alarms where there are services."""
+        streams, options = self.provisioner.streams, self.provisioner.options
+        with suppress(RebaserError, JetStreamError):  # too old a NATS, or no registry
+            Alarms(streams).require()
+            async for _ in Registry(streams).services():
+                return replace(self.provisioner, options=replace(options, has_alarms=True))
+        return self.provisioner
+
+    async def of_nats(self) -> AsyncIterator[Finding]:
         async for finding in nats_checks.configuration(self.provisioner):
             yield finding
         for check in (
@@ -100,7 +113,9 @@ class Examination:
             yield _not_done("history", error)
             return
         try:
-            async for finding in check_requests(self.provisioner.streams, loaders):
+            async for finding in check_requests(streams, loaders):
+                yield finding
+            async for finding in check_timers(streams, loaders, self.sample):
                 yield finding
         except StreamNotFound as error:
             yield _not_done("requests", error)

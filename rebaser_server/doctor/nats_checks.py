@@ -162,8 +162,11 @@ def _configuration_finding(provisioner: Provisioner, fault: Fault) -> Finding:
             repair=partial(provisioner.mend, drift.name),
         )
     missing = drift.field == "existence"
-    is_requests = drift.name == f"stream {provisioner.streams.requests_stream}"
-    repair = provisioner.recreate_requests if missing and is_requests else None
+    makes = {
+        f"stream {provisioner.streams.requests_stream}": provisioner.recreate_requests,
+        f"stream {provisioner.streams.alarms_stream}": provisioner.create_alarms,
+    }
+    repair = makes.get(drift.name) if missing else None
     if fault.can_be_mended:
         repair = partial(provisioner.mend, drift.name)
     return Finding(

@@ -83,6 +83,9 @@ class GraphApplication(GraphStateMachine):
         if self._extension.on_commit is not None:
             self._extension.on_commit(loader)
 
+    def on_begin(self, ownership: Ownership) -> None:
+        """Do nothing."""
+
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:

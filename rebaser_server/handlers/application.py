@@ -1,14 +1,24 @@
 """Services as the application that the core drives: a key is a change set, a call a request."""
 
+import asyncio
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Never
+from typing import Any, Final, Never, Self
 
 import orjson
 import structlog
 
-from rebaser_core.calls import CallRequest, CallRequestV1, derived_id, key_of
+from rebaser_core import trace_context
+from rebaser_core.calls import (
+    CallRequestV1,
+    arguments_violation,
+    derived_id,
+    key_of,
+    read_call,
+)
 from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet
@@ -20,7 +30,7 @@ from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
-from rebaser_server.handlers.execution import HandlerExecution
+from rebaser_server.handlers.execution import HandlerExecution, HandlerHeldUp
 from rebaser_server.handlers.sending import Alarms, CallPlanner, Seals
 from rebaser_server.handlers.service import (
     SENDS_BYTES,
@@ -40,6 +50,7 @@ from rebaser_server.processor.application import (
 from rebaser_server.processor.dead_letters import closed_reason, reject
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.runtime.tasks import background, wait_forever
+from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
@@ -55,13 +66,15 @@ class HandlerApplication(KeyMachine, Application):
         self._services = services
         self._execution = HandlerExecution()
         self._seals = Seals(batches.files)
-        self._alarms = Alarms(streams, self._seals)
+        self._alarms = Alarms(streams)
         self._directory = Directory(streams, services)
+        for name, service in services.items():
+            metrics.declare_handlers(name, service.handlers)
 
     def read(self, request: Delivery) -> CallRequestV1:
         if header(request.headers, MESSAGE_TYPE) == EnqueueUpdatesRequest.name:
             raise NewerVersion("a batch of updates waits for a Rebaser of value graphs")
-        call = CallRequest.decode(request.headers, request.payload)
+        call = read_call(request.headers, request.payload)
         if ChangeSet(call.workspace_id, call.change_set_id) != key_of(call.service, call.key):
             raise Unprocessable(f"the ids are not those of key {call.key!r} of {call.service!r}")
         return call
@@ -84,6 +97,10 @@ class HandlerApplication(KeyMachine, Application):
         if message.origin is not None and content.has_heard(message.origin):
             return Applied(end(outcome=RequestOutcome.DUPLICATE))
         try:
+            size = len(request.payload)
+            violation = arguments_violation(message.handler, message.arguments, size)
+            if violation is not None:
+                raise CallRefused(violation)
             effect, result = await self._effect(content, request, message)
             is_call = not (message.timer or message.cancel or message.firing)
             handler = message.handler if is_call else None
@@ -92,6 +109,8 @@ class HandlerApplication(KeyMachine, Application):
             return Applied(refused, call=_heard(content, message))
         except CallUnkeepable as error:
             raise Unprocessable(str(error)) from error
+        if effect.sends:
+            effect = replace(effect, trace=trace_context.inject({}))
         content.take(effect)
         return Applied(
             end(outcome=RequestOutcome.APPLIED),
@@ -136,7 +155,8 @@ class HandlerApplication(KeyMachine, Application):
             changes: dict[str, Timer | None] = {call.timer.name: timer}
             said = {"timer": call.timer.name, "next": timer.next}
             return KeyChange(name, timers=changes, heard=call.origin), said
-        return await self._called(service, content, request, call, now)
+        with _Counted(service.name) as count:
+            return await self._called(service, count, content, request, call)
 
     def _service(self, call: CallRequestV1, content: KeyContent) -> Service:
         """Return the service that serves the call.
@@ -163,14 +183,15 @@ class HandlerApplication(KeyMachine, Application):
     async def _called(
         self,
         service: Service,
+        count: "_Counted",
         content: KeyContent,
         request: Delivery,
         call: CallRequestV1,
-        now: datetime,
     ) -> tuple[KeyChange, Any]:
         handler, given = service.find(call.handler, call.arguments, call.service_version)
+        count.handler = handler.name
         arguments, named = handler.bind(given)
-        before = content.state
+        before, now = content.state, request.timestamp.astimezone(UTC)
         state = (
             service.new_state() if before is None else service.read_state(before, content.version)
         )
@@ -286,6 +307,9 @@ class HandlerApplication(KeyMachine, Application):
             sequence, index, service, key, handler, arguments, timer, version, str(sent)
         )
 
+    def on_begin(self, ownership: Ownership) -> None:
+        self._alarms.check_soon(ownership)
+
     def planner(self, change_set: ChangeSet) -> CallPlanner:
         return CallPlanner(self._streams, self._seals, self._alarms, change_set)
 
@@ -296,10 +320,39 @@ class HandlerApplication(KeyMachine, Application):
     async def run(self) -> Never:
         """Keep the directory of services and keys, and hear alarms, until cancelled."""
         try:
-            async with background(self._directory.run()), background(self._alarms.run()):
+            async with background(self._directory.run()), background(self._alarms.run(self._seals)):
                 await wait_forever()
         finally:
             self._execution.close()
+
+
+class _Counted:
+    """Counts the attempt at a call that the body is, and the time that it takes."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._begun = time.monotonic()
+        self.handler = metrics.NO_HANDLER
+        """The handler, once it is known."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        outcome: metrics.CallOutcome = "failed"
+        match error:
+            case HandlerHeldUp() | asyncio.CancelledError():
+                return  # it is made again, and nothing is known about it
+            case None:
+                outcome = "returned"
+            case Reject():
+                outcome = "rejected"
+            case CallRefused():
+                outcome = "refused"
+        metrics.CALLS.labels(self._service, self.handler, outcome).inc()
+        if outcome != "refused":
+            took = time.monotonic() - self._begun
+            metrics.CALL_SECONDS.labels(self._service, self.handler).observe(took)
 
 
 def _heard(content: KeyContent, refused: CallRequestV1) -> CallEffect | None:

@@ -4,6 +4,7 @@ Only `KeyContent.take` changes it, by the effect of a call. Commits keep effects
 calls no handler.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -76,6 +77,8 @@ class KeyChange:
     """Calls that it sends: in the commit of the change (O1)."""
     heard: Origin | None = None
     """Place of the call among those of its sender."""
+    trace: Mapping[str, str] = field(default_factory=dict)
+    """Headers that name the span of the call, for what it sends."""
 
     @property
     def is_dirty(self) -> bool:
@@ -97,6 +100,8 @@ class KeyChange:
             said["sends"] = [list(each) for each in self.sends]
         if self.heard is not None:
             said["heard"] = self.heard.to_wire()
+        if self.trace:
+            said["trace"] = dict(self.trace)
         return said
 
     @classmethod
@@ -112,6 +117,7 @@ class KeyChange:
             },
             [Outgoing(*each) for each in said.get("sends", ())],
             Origin.from_wire(said["heard"]) if "heard" in said else None,
+            said.get("trace", {}),
         )
 
 
@@ -131,6 +137,8 @@ class KeyContent(Content):
     heard: dict[str, Place] = field(default_factory=dict)
     """Place of the last call that took effect or was refused, by sender, the one heard last at the
     end."""
+    traces: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    """Headers that name the spans of the calls that sent `outgoing`, by sequence, where known."""
 
     async def apply(self, sequence: int, batch: Batch, covers: int | None = None) -> AppliedBatch:
         """Refuse a batch of updates."""
@@ -155,6 +163,8 @@ class KeyContent(Content):
             else:
                 self.timers[name] = timer
         self.outgoing += effect.sends
+        if effect.sends and effect.trace:
+            self.traces[effect.sends[0].sequence] = effect.trace
         if effect.heard is not None:
             sender = str(effect.heard.change_set_id)
             self.heard.pop(sender, None)
@@ -169,6 +179,7 @@ class KeyContent(Content):
 
     def complete(self, covers: int) -> None:
         self.outgoing = [each for each in self.outgoing if each.sequence > covers]
+        self.traces = {at: each for at, each in self.traces.items() if at > covers}
 
     def has_heard(self, origin: Origin) -> bool:
         """Whether that call, or a later one of its sender, took effect or was refused (O4)."""
@@ -185,6 +196,7 @@ class KeyContent(Content):
             "timers": {name: each.to_json() for name, each in self.timers.items()},
             "outgoing": [list(each) for each in self.outgoing],
             "heard": {sender: list(place) for sender, place in self.heard.items()},
+            "traces": {str(at): dict(each) for at, each in self.traces.items()},
         }
 
     @classmethod
@@ -198,4 +210,5 @@ class KeyContent(Content):
             {name: Timer(*each) for name, each in data["timers"].items()},
             [Outgoing(*each) for each in data["outgoing"]],
             {sender: (place[0], place[1]) for sender, place in data["heard"].items()},
+            {int(at): each for at, each in data.get("traces", {}).items()},
         )

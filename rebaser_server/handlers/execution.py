@@ -13,7 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -195,7 +195,7 @@ class HandlerExecution:
                     self._on = _Loop()
                 where = call.loop = self._on
                 body = partial(self._body, handler, context, work, middleware)
-                where.submit(partial(_start, where, call, body, end))
+                where.submit(partial(_start, where, call, body, end, copy_context()))
             else:
                 self._threads.submit(partial(copy_context().run, _run, work, end))
             return await call.outcome
@@ -346,9 +346,13 @@ def _run(work: Callable[[], Any], end: End) -> None:
 
 
 def _start(
-    where: _Loop, call: _Call, body: Callable[[], Coroutine[Any, Any, Any]], end: End
+    where: _Loop,
+    call: _Call,
+    body: Callable[[], Coroutine[Any, Any, Any]],
+    end: End,
+    context: Context,
 ) -> None:
-    """Begin a call; called on the loop of handlers."""
+    """Begin a call; called on the loop of handlers, in the context of any call."""
 
     async def run() -> None:
         try:
@@ -358,7 +362,7 @@ def _start(
         else:
             end(result, None)
 
-    call.task = where.loop.create_task(run(), name=call.name)
+    call.task = where.loop.create_task(run(), name=call.name, context=context)
 
 
 def _ends(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ far it heard each sender, so what is sent again takes no effect.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
@@ -18,6 +18,7 @@ import orjson
 import structlog
 from blake3 import blake3
 
+from rebaser_core import trace_context
 from rebaser_core.calls import (
     CallRequest,
     CallRequestV1,
@@ -36,22 +37,24 @@ from rebaser_core.jetstream import (
     Delivery,
     JetStreamError,
     PullConsumer,
-    StreamConfig,
     WrongLastSequence,
 )
 from rebaser_core.messages import UpdatesAddress
 from rebaser_core.requests import message_id, publish_request, retry
+from rebaser_core.stream_configs import StreamOptions, alarms_config
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import AUTHOR, MESSAGE_ID
 from rebaser_server.commit_log.state import Batch, Content
 from rebaser_server.files import SEAL_KEY, StoreFiles
+from rebaser_server.handlers.checkpoints import content_of
 from rebaser_server.handlers.content import KeyContent, Outgoing, Timer
 from rebaser_server.handlers.service import CallRefused
 from rebaser_server.handlers.times import time_of
 from rebaser_server.processor.application import CommitPart, Job, JobPlanner, JobResult
+from rebaser_server.processor.ownership import Ownership
 from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import wait_forever
+from rebaser_server.runtime.tasks import background, wait_forever
 
 log: Final = structlog.get_logger()
 
@@ -103,7 +106,7 @@ class CallPlanner(JobPlanner):
         del is_repeated
         key = _of_key(content)
         due = [(name, timer) for name, timer in key.timers.items() if timer.set_by > after]
-        return SendJob(self, key.service, key.key, list(key.outgoing), due)
+        return SendJob(self, key.service, key.key, list(key.outgoing), due, dict(key.traces))
 
     def fail_all(self, content: Content, after: int, message: str) -> JobResult:
         del content, after
@@ -142,6 +145,8 @@ class SendJob(Job):
     key: str
     calls: Sequence[Outgoing]
     timers: Sequence[tuple[str, Timer]]
+    traces: Mapping[int, Mapping[str, str]]
+    """Headers that name the spans of the calls that sent `calls`, by sequence."""
 
     @property
     def affected(self) -> int:
@@ -198,7 +203,10 @@ class SendJob(Job):
             ),
             timer=None if call.timer is None else TimerChange.from_wire(call.timer),
         )
-        await publish_call(self.of.streams, self.of.seals, request, f"{self.service}/{self.key}")
+        with trace_context.continued(self.traces.get(call.sequence, {})):
+            await publish_call(
+                self.of.streams, self.of.seals, request, f"{self.service}/{self.key}"
+            )
 
 
 async def publish_call(streams: Streams, seals: Seals, call: CallRequestV1, author: str) -> None:
@@ -238,6 +246,8 @@ _CONSUMER: Final = "rebaser-alarms"
 _SCHEDULES_SINCE: Final = (2, 12)
 _ACK_WAIT: Final = timedelta(seconds=30)
 _RETRY_DELAY: Final = 2.0
+_CHECK_DELAY: Final = 2.0
+"""Seconds from the beginning of a key's run until its alarms are looked at."""
 _SET_BY: Final = "Rebaser-Set-By"
 """Header of an alarm: sequence of the request that set the timer."""
 
@@ -249,10 +259,11 @@ class Alarms:
     what had rung before a kill; a timer that was moved since, or rang, takes no notice.
     """
 
-    def __init__(self, streams: Streams, seals: Seals) -> None:
+    def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._seals = seals
-        self.stream: Final = streams.prefixed("REBASER_ALARMS")
+        self._unchecked: dict[ChangeSet, Ownership] = {}
+        """Keys with timers of which a run has begun."""
+        self._begun = asyncio.Event()
 
     def require(self) -> None:
         """Raise `CallRefused` if this NATS has no alarms."""
@@ -268,11 +279,10 @@ class Alarms:
         O5: it replaces none of a later request's, since a run that was fenced off may go on.
         """
         js = self._streams.js
-        token = blake3(name.encode()).hexdigest(16)
-        subject = self._streams.join("rebaser.alarms", *change_set, token)
+        subject = self._subject(change_set, name)
         headers = {
             "Nats-Schedule": f"@at {timer.next}",
-            "Nats-Schedule-Target": self._streams.join("rebaser.ringing", *change_set),
+            "Nats-Schedule-Target": self._ringing(change_set),
             "Nats-Rollup": "sub",
             _SET_BY: str(timer.set_by),
         }
@@ -292,14 +302,60 @@ class Alarms:
             try:
                 await retry(publish, _RETRY_FOR)
             except WrongLastSequence:
-                there = await js.get_message(self.stream, last_by_subject=subject)
+                there = await js.get_message(self._streams.alarms_stream, last_by_subject=subject)
                 if there is not None and int(there.headers[_SET_BY]) >= timer.set_by:
                     return
                 last = 0 if there is None else there.sequence
             else:
                 return
 
-    async def run(self) -> Never:
+    def _subject(self, change_set: ChangeSet, timer: str) -> str:
+        token = blake3(timer.encode()).hexdigest(16)
+        return self._streams.join("rebaser.alarms", *change_set, token)
+
+    def _ringing(self, change_set: ChangeSet) -> str:
+        return self._streams.join("rebaser.ringing", *change_set)
+
+    async def lost(self, change_set: ChangeSet, content: KeyContent) -> list[tuple[str, Timer]]:
+        """Return the timers of a key whose alarms are gone; none while one of them rings.
+
+        Raises:
+            StreamNotFound: all alarms are gone.
+        """
+        streams, stream = self._streams, self._streams.alarms_stream
+        key = streams.join("rebaser.alarms", *change_set, "*")
+        there = await streams.js.stream_subjects(stream, key)
+        lost = [
+            (name, timer)
+            for name, timer in content.timers.items()
+            if self._subject(change_set, name) not in there
+        ]
+        rings = lost and await streams.js.stream_subjects(stream, self._ringing(change_set))
+        return [] if rings else lost
+
+    def check_soon(self, ownership: Ownership) -> None:
+        """Set alarms that were lost of a key of which a run begins, soon."""
+        if content_of(ownership.state).timers:
+            self._unchecked[ownership.loader.change_set] = ownership
+            self._begun.set()
+
+    async def _check(self) -> Never:
+        while True:
+            if not self._unchecked:
+                self._begun.clear()
+                await self._begun.wait()
+            # What rang has moved its timer by then, and what was set has its alarm.
+            await asyncio.sleep(_CHECK_DELAY)
+            while self._unchecked:
+                change_set, ownership = next(iter(self._unchecked.items()))
+                content = content_of(ownership.state)
+                for name, timer in await self.lost(change_set, content):
+                    log.warning("alarm was lost", key=content.key, timer=name, next=timer.next)
+                    await self.arm(change_set, content.service, content.key, name, timer)
+                if self._unchecked.get(change_set) is ownership:
+                    del self._unchecked[change_set]
+
+    async def run(self, seals: Seals) -> Never:
         """Enqueue a request for each alarm that rings, until cancelled."""
         try:
             self.require()
@@ -309,50 +365,42 @@ class Alarms:
         while True:
             try:
                 await self._ensure()
-                await self._hear()
+                async with background(self._check()):
+                    await self._hear(seals)
             except JetStreamError as error:
                 log.warning("alarms are not heard now", error=str(error))
             await asyncio.sleep(_RETRY_DELAY)
 
     async def _ensure(self) -> None:
         js, streams = self._streams.js, self._streams
-        ringing = streams.join("rebaser.ringing.>")
-        replicas = (await js.stream_config(streams.requests_stream)).num_replicas
-        await js.ensure_stream(
-            StreamConfig(
-                name=self.stream,
-                subjects=[streams.join("rebaser.alarms.>"), ringing],
-                retention="workqueue",
-                storage="file",
-                num_replicas=replicas,
-                allow_msg_schedules=True,
-                allow_rollup_hdrs=True,
-            )
-        )
+        requests = await js.stream_config(streams.requests_stream)
+        options = StreamOptions(requests.num_replicas or 1, stream_bytes=requests.max_bytes)
+        await js.ensure_stream(alarms_config(streams, options))
         await js.ensure_consumer(
-            self.stream,
+            streams.alarms_stream,
             ConsumerConfig(
                 durable_name=_CONSUMER,
                 ack_policy="explicit",
                 ack_wait=_ACK_WAIT,
-                filter_subject=ringing,
+                filter_subject=streams.join("rebaser.ringing.>"),
             ),
         )
 
-    async def _hear(self) -> Never:
-        async with PullConsumer(self._streams.js, self.stream, _CONSUMER) as rings:
+    async def _hear(self, seals: Seals) -> Never:
+        stream = self._streams.alarms_stream
+        async with PullConsumer(self._streams.js, stream, _CONSUMER) as rings:
             while True:
                 try:
                     ring = await rings.take(_AT_ONCE)
                 except ConsumerGone as error:
                     raise JetStreamError(str(error)) from error
                 try:
-                    await self._ring(ring)
+                    await self._ring(ring, seals)
                 except (NotConfirmed, QueueFull, OSError) as error:
                     log.warning("timer's call waits", error=str(error))
                     await ring.nak(delay=_RETRY_DELAY)
 
-    async def _ring(self, ring: Delivery) -> None:
+    async def _ring(self, ring: Delivery, seals: Seals) -> None:
         said = json.loads(ring.payload)
         target = key_of(said["service"], said["key"])
         due = time_of(said["at"])
@@ -368,6 +416,6 @@ class Alarms:
             handler="_",
             firing=Firing(name=said["name"], at=said["at"]),
         )
-        await publish_call(self._streams, self._seals, call, f"timer {said['name']}"[:200])
+        await publish_call(self._streams, seals, call, f"timer {said['name']}"[:200])
         # Behind the request: an alarm that is heard twice is one request, one that is lost is none.
         await ring.ack(confirm=True)

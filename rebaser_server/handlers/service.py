@@ -238,6 +238,10 @@ class _Parameter:
     kind: inspect._ParameterKind
 
 
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+"""Kinds of parameters that callers may give by name."""
+
+
 class Handler:
     """A function that is called for a key."""
 
@@ -336,6 +340,7 @@ class Handler:
                 not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             ],
             "result": _schema(self.result),
+            "named": all(each.kind in _NAMED for each in self.parameters),
         }
 
 

@@ -11,6 +11,7 @@ from rebaser_core.records import utc_text
 from rebaser_server.handlers.service import CallRefused
 
 _FIELDS: Final = 5
+_LONGEST_CRON: Final = 500
 _LONGEST: Final = timedelta(days=366 * 100)
 LATE: Final = timedelta(minutes=1)
 """Time behind which a call of `every` counts as missed: NATS calls within a second or two."""
@@ -51,6 +52,8 @@ def next_time(every: str, zone: str | None, after: datetime) -> str | None:
         local = after.astimezone(UTC if zone is None else ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise CallRefused(f"there is no time zone {zone!r:.80}") from None
+    if len(every) > _LONGEST_CRON:
+        raise CallRefused(f"{every!r:.80} is no cron: it is too long")
     if len(every.split()) != _FIELDS:
         raise CallRefused(
             f"{every!r:.80} has not five fields: minute, hour, day of month, month, day of week"

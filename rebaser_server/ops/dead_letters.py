@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from blake3 import blake3
 
 from rebaser_client.client import RebaserClient
-from rebaser_core.calls import CallRequest, CallRequestV1
+from rebaser_core.calls import CallRequest, CallRequestV1, read_call
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ordered_reader
@@ -73,7 +73,7 @@ class DeadLetter:
         """The request. Raises `NotReplayable` if it cannot be decoded."""
         try:
             if header(self.headers, MESSAGE_TYPE) == CallRequest.name:
-                return CallRequest.decode(self.headers, self.payload)
+                return read_call(self.headers, self.payload)
             return EnqueueUpdatesRequest.decode(self.headers, self.payload)
         except MessageError as error:
             raise NotReplayable(

@@ -270,6 +270,10 @@ class Application(StateMachine, Protocol):
         """
         del loader
 
+    def on_begin(self, ownership: Ownership) -> None:
+        """Note that a run begins."""
+        del ownership
+
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> Companion | None:
         """Return the work beside the requests of a branch, or of a change set that closes."""
         del ownership, checkpointer

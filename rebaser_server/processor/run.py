@@ -67,6 +67,7 @@ class ChangeSetRun:
             self._accompany()
         context.ownership.on_commit = self._on_commit
         context.services.application.on_commit(context.ownership.loader)
+        context.services.application.on_begin(context.ownership)
 
     async def until_idle(self) -> bool:
         """Work until the change set is idle; return False if the run yields its slot before.

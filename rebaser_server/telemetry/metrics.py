@@ -2,8 +2,9 @@
 
 Counters only grow and histograms only fill where the thing happens. The present state, such as
 slots taken or requests waiting, is not kept here but looked up when asked for (`ops.endpoint`), so
-that it cannot drift. No label has more values than this file shows, and each is there from the
-start, at 0: Prometheus's increase() misses the first event of a counter that appears with it.
+that it cannot drift. No label has more values than this file shows, but for those of services,
+which are what the process's own code declares. Each is there from the start, at 0: Prometheus's
+increase() misses the first event of a counter that appears with it.
 """
 
 from collections.abc import Iterable
@@ -99,6 +100,30 @@ QUERIES: Final = _counter(
     "how",
     ("answered", "refused", "busy", "stale"),
 )
+CallOutcome = Literal["returned", "rejected", "failed", "refused"]
+CALLS: Final = Counter(
+    "rebaser_calls",
+    "Calls of handlers, each attempt, by what became of it",
+    ["service", "handler", "outcome"],
+)
+CALL_SECONDS: Final = Histogram(
+    "rebaser_call_seconds",
+    "Time for which a handler ran",
+    ["service", "handler"],
+    buckets=(0.005, 0.05, 0.5, 5, 60),
+)
+NO_HANDLER: Final = "(unknown)"
+"""Label of calls of handlers that their service does not have."""
+
+
+def declare_handlers(service: str, handlers: Iterable[str]) -> None:
+    """Begin to count the calls of a service's handlers."""
+    for handler in (*handlers, NO_HANDLER):
+        CALL_SECONDS.labels(service, handler)
+        for outcome in get_args(CallOutcome):
+            CALLS.labels(service, handler, outcome)
+
+
 Item = Literal[
     "activity",
     "announcement",

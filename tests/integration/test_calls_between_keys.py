@@ -297,7 +297,7 @@ def _timer(seconds: float, set_by: int) -> Timer:
 
 async def test_an_alarm_that_a_former_run_sets_late_replaces_none(working: Working) -> None:
     """O5: a frozen run goes on with its job, while the next one has moved the timer."""
-    alarms = Alarms(working.deployment.streams, mock.Mock())
+    alarms = Alarms(working.deployment.streams)
     async with working.worker(room_service()):
         room = Room(working, "r-1")
         await room.key.send("hear", "rung", after=3600, timer="t")
@@ -319,6 +319,29 @@ async def test_a_timer_that_is_set_to_a_time_that_rang_calls_again(working: Work
         for number in range(1, 3):
             await room.key.send("hear", "rung", at=past, timer="t")
             await eventually(lambda number=number: _is(room.words(), ["rung"] * number))
+
+
+@pytest.mark.parametrize("loss", ["purged", "deleted"])
+async def test_an_alarm_that_nats_lost_is_set_again_once_its_key_is_called(
+    working: Working, loss: str
+) -> None:
+    """Its own timers say what is due, also of a time that rang into what is gone."""
+    room, js = Room(working, "r-1"), working.deployment.js
+    with mock.patch.object(Alarms, "_hear", _endless):
+        async with working.worker(room_service()):
+            await room.key.send("hear", "rung", after=3600, timer="later")
+            await room.key.send("hear", "rung", after=1, timer="soon")
+            await working.deployment.at_rest()
+    stream = working.deployment.streams.alarms_stream
+    await (js.purge(stream) if loss == "purged" else js.delete_stream(stream))
+
+    async with working.worker(room_service()):
+        await room.key.call("turn", True)
+        await eventually(lambda: _is(room.words(), ["rung"]))
+        [alarm] = await js.stream_subjects(stream)
+
+    later = Alarms(working.deployment.streams)._subject(key_of("rooms", "r-1"), "later")
+    assert alarm == later
 
 
 async def _sending(room: Room) -> int:

@@ -6,10 +6,12 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
 
+from rebaser_core.calls import key_of
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import StreamConfig
 from rebaser_core.subjects import TASKS_CONSUMER
@@ -20,10 +22,14 @@ from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files import CHANGE_SETS
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
+from rebaser_server.handlers import Context, Service
+from rebaser_server.handlers.sending import Alarms
+from rebaser_server.runtime.tasks import wait_forever
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING, Owner
+from tests.helpers.workers import Working
 
 
 @pytest.fixture
@@ -48,6 +54,7 @@ Report = tuple[int, list[dict[str, Any]]]
 
 async def doctor(deployment: Deployment, capsys: Any, **said: bool) -> Report:
     """The exit code, and what is found beside the note on durability, which is always there."""
+    capsys.readouterr()  # what workers in this process logged
     code = await examine(deployment.settings, Asked(**said))
     found = json.loads(capsys.readouterr().out)
     return code, [row for row in found if row["check"] != "durability"]
@@ -81,6 +88,47 @@ async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any)
     assert all(row["repaired"] for row in repaired)
     tasks = await deployment.js.stream_subjects(streams.tasks_stream)
     assert set(tasks) == {streams.task(asked), streams.task(due)}
+
+
+@pytest.mark.parametrize("loss", ["purged", "deleted"])
+async def test_timers_whose_alarms_are_gone_get_them_again(
+    deployment: Deployment, capsys: Any, loss: str
+) -> None:
+    """Those of all keys, once one of the sample lacks an alarm; then they ring."""
+    service, rung, working = Service("bells"), [], Working(deployment)
+    streams, js = deployment.streams, deployment.js
+
+    @service.handler
+    def ring(ctx: Context[None]) -> None:
+        rung.append(ctx.key)
+
+    keys = [f"k-{number}" for number in range(25)]
+    with mock.patch.object(Alarms, "_hear", _deaf):
+        async with working.worker(service):
+            for key in keys:
+                await working.key("bells", key).send("ring", after=1)
+            await deployment.at_rest()
+    assert await doctor(deployment, capsys) == (Exit.OK, [])
+    await (js.purge if loss == "purged" else js.delete_stream)(streams.alarms_stream)
+
+    code, found = await doctor(deployment, capsys, all=False)
+    again, repaired = await doctor(deployment, capsys, all=False, repair=True)
+
+    assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
+    lost = [row for row in found if row["check"] == "timers"]
+    assert {row["where"] for row in lost} == {str(key_of("bells", key)) for key in keys}
+    assert all("1 timer without an alarm" in row["what"] for row in lost)
+    missing = [row["where"] for row in found if row["check"] == "configuration"]
+    assert missing == ([f"stream {streams.alarms_stream}"] if loss == "deleted" else [])
+    assert all(row["repaired"] for row in repaired if row["check"] == "timers")
+    async with working.worker(service):
+        await eventually(lambda: sorted(rung) == sorted(keys))
+        await deployment.at_rest()
+    assert await doctor(deployment, capsys) == (Exit.OK, [])
+
+
+async def _deaf(_: Alarms) -> None:
+    await wait_forever()
 
 
 async def test_a_stream_that_is_configured_otherwise_is_for_a_person(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,6 +22,7 @@ from rebaser_core.calls import key_of, service_id
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
+from rebaser_server.settings.settings import OpsSettings
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.paths import ROOT
@@ -152,6 +154,65 @@ async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Workin
             return [each.name for each in found] == ["o-17"]
 
         await eventually(is_found)
+
+
+async def test_calls_are_counted_by_handler_and_outcome(working: Working) -> None:
+    """A handler that no service declares, of which callers name any number, has one count."""
+    service = order_service("metered")
+
+    @service.handler
+    def fail(ctx: Context[Order]) -> None:
+        raise ValueError("boom")
+
+    key = working.deployment.client.service(service).key("o-17")
+    async with working.worker(service, ops=OpsSettings(port=0)) as page:
+
+        async def calls() -> dict[str, float]:
+            shown = await asyncio.to_thread(urlopen, f"{page}metrics")
+            with shown:
+                lines = shown.read().decode().splitlines()
+            pairs = [line.rsplit(" ", 1) for line in lines if 'service="metered"' in line]
+            left_out = ("_bucket", "_created")
+            return {
+                name: float(value)
+                for name, value in pairs
+                if not any(each in name for each in left_out)
+            }
+
+        before = await calls()
+        await key.call("add", "cup")
+        await key.call("add", "saucer")
+        await key.call("pay")
+        for handler, arguments, error in (
+            ("add", ["spoon"], CallRejected),
+            ("add", [], CallRejected),
+            ("fail", [], RequestDead),
+            ("no_such", [], CallRejected),
+            ("nor_such", [], CallRejected),
+        ):
+            with pytest.raises(error):
+                await key.call(handler, *arguments)
+        after = await calls()
+
+    assert set(before.values()) == {0}
+    assert before.keys() == after.keys()
+    grown = {name: value for name, value in after.items() if value and "_sum" not in name}
+    assert grown == {
+        _counted("add", "returned"): 2,
+        _counted("add", "rejected"): 1,
+        _counted("add", "refused"): 1,
+        _counted("pay", "returned"): 1,
+        _counted("fail", "failed"): 2,
+        _counted("(unknown)", "refused"): 2,
+        'rebaser_call_seconds_count{handler="add",service="metered"}': 3,
+        'rebaser_call_seconds_count{handler="pay",service="metered"}': 1,
+        'rebaser_call_seconds_count{handler="fail",service="metered"}': 2,
+    }
+
+
+def _counted(handler: str, outcome: str) -> str:
+    labels = f'handler="{handler}",outcome="{outcome}",service="metered"'
+    return f"rebaser_calls_total{{{labels}}}"
 
 
 async def test_calls_of_a_key_are_made_one_after_the_other_and_keys_beside_each_other(

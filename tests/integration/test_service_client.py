@@ -1,6 +1,7 @@
 """The client of services and a real worker: what it refuses, repeats, and waits for."""
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,11 @@ from rebaser_client import (
     RequestIdUsed,
     sync,
 )
+from rebaser_core import codecs
+from rebaser_core.calls import CallRequest, CallRequestV1, TimerChange, key_of
+from rebaser_core.errors import TooLarge
 from rebaser_core.ids import RequestId
+from rebaser_core.messages import ErrorStatus
 from rebaser_server.handlers import Context, Reject, Service
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
@@ -180,6 +185,64 @@ async def test_a_call_repeated_under_its_id_has_one_effect_and_one_answer(workin
             await key.outcome(refused)
 
         assert (await key.state()).value == {"items": ["cup"]}
+
+
+async def test_a_call_is_known_under_its_id_also_once_its_service_was_upgraded(
+    working: Working,
+) -> None:
+    """The version that a caller knows is not part of what it asks for."""
+    given, newer = RequestId(), orders(version=2)
+    newer.upgrade_call(1)(lambda handler, arguments: (handler, arguments))
+    async with working.worker(orders()):
+        assert await working.key("orders", "o-17").call("add", "cup", request_id=given) == 1
+    async with working.worker(newer):
+        await eventually(lambda: is_known_as(working, 2))
+        key = working.key("orders", "o-17")
+        assert await key.call("add", "cup", request_id=given) == 1
+        with pytest.raises(RequestIdUsed):
+            await key.call("add", "saucer", request_id=given)
+        assert (await key.state()).value == {"items": ["cup"]}
+
+
+async def is_known_as(working: Working, version: int) -> bool:
+    described = await working.deployment.client.service("orders").describe()
+    return described.version == version
+
+
+@pytest.mark.parametrize("encoding", [codecs.CBOR, codecs.JSON])
+async def test_arguments_beyond_the_limit_are_refused_whoever_sends_them(
+    working: Working, encoding: str
+) -> None:
+    """This client sends nothing; another one hears the same, and leaves no dead letter.
+
+    The limit is of the arguments as JSON, in whatever encoding they come.
+    """
+    key, target = working.key("orders", "o-17"), key_of("orders", "o-17")
+    largest, reason = 256 * 1024 - len('[""]'), r"arguments of add have 262,145 bytes, more than"
+    async with working.worker(orders()):
+        with pytest.raises(TooLarge, match=reason):
+            await key.call("add", "x" * (largest + 1))
+        assert await requests(working) == 0
+        for timer in (None, TimerChange(name="t", after=3600)):
+            call = CallRequestV1(
+                id=RequestId(),
+                **target._asdict(),
+                service="orders",
+                key="o-17",
+                handler="add",
+                arguments=["x" * (largest + 1)],
+                timer=timer,
+            )
+            headers, payload = CallRequest.encode(call, encoding)
+            sent = await key._sender.send_encoded_with_reply(target, call.id, headers, payload)
+            status = (await sent).status
+            assert isinstance(status, ErrorStatus)
+            assert re.match(f"refused: the {reason}", status.error.message)
+
+        with pytest.raises(CallRejected, match="is no cron: it is too long"):
+            await key.send("add", "x", every="* * * * 0" + 500 * ",0", timer="daily")
+        assert await key.call("add", "x" * (largest - 100)) == 1
+        assert (await key.state()).timers == ()
 
 
 async def test_the_outcome_of_what_was_never_stored_is_unknown(working: Working) -> None:

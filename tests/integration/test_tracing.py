@@ -19,6 +19,7 @@ from tests.helpers.batches import Batch, ExampleGraph, new_id, put
 from tests.helpers.crash_points import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.paths import ROOT
 
 OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED")
 
@@ -217,6 +218,92 @@ async def test_a_log_line_of_a_request_leads_to_its_trace_and_back(
         span["instance"],
     )
     assert not [other for other in daemon.said("taken") if "trace_id" in other]
+
+
+ROOMS = """
+import asyncio
+from opentelemetry import trace
+from rebaser_client import connect
+from rebaser_server import Context, Service
+
+rooms = Service("rooms")
+TRACER = trace.get_tracer("app")
+
+@rooms.handler
+async def tell(ctx: Context[None], to: str) -> None:
+    with TRACER.start_as_current_span("own work"):
+        await asyncio.sleep(0.1)
+    ctx.to(to).send("hear")
+
+@rooms.handler
+async def hear(ctx: Context[None]) -> None:
+    pass
+
+async def tell_from(client, sender: str, to: str) -> None:
+    with TRACER.start_as_current_span("caller"):
+        await client.service(rooms).key(sender).call("tell", to)
+
+async def main(url: str) -> None:
+    calls = [(key, f"{key} {number}") for key in ("a", "b", "c", "d") for number in range(2)]
+    async with connect(url) as client:
+        await asyncio.gather(*(tell_from(client, *each) for each in calls))
+"""
+CALLER = """
+import asyncio, os, sys
+from rebaser_server.telemetry.tracing import exported
+with exported(os.environ, "caller"):
+    import rooms
+    asyncio.run(rooms.main(sys.argv[1]))
+"""
+
+
+async def test_a_call_that_a_handler_sends_is_in_the_trace_of_the_call_that_sent_it(
+    deployment: Deployment, collector: Collector, tmp_path: Path
+) -> None:
+    """Two calls of one key, whose sends leave together; and others beside them on one loop."""
+    (tmp_path / "rooms.py").write_text(ROOMS)
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "REBASER_NATS__URL": deployment.nats.url,
+        "REBASER_STORE__ROOT": deployment.settings.store.root,
+        "REBASER_ACK_WAIT": "PT2S",
+        "REBASER_QUIET_PERIOD": "PT0.3S",
+    }
+
+    async def run(*arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, env=environment, cwd=tmp_path
+        )
+
+    caller = await run("-c", CALLER, deployment.nats.url)
+    streams = deployment.streams
+
+    async def all_wait() -> bool:
+        info = await streams.js.stream_info(streams.requests_stream)
+        return info.state.messages == 8
+
+    await eventually(all_wait)
+    worker = await run("-m", "rebaser_server", "serve", "--app", "rooms:rooms")
+    try:
+        assert await caller.wait() == 0
+        await eventually(lambda: len(collector.named("rebaser handle")) == 16)
+    finally:
+        worker.terminate()
+        assert await worker.wait() == 0
+
+    spans = {span["id"]: span for span in collector.spans}
+
+    def path(span: dict[str, Any]) -> list[str]:
+        above = spans.get(span["parent"])
+        return [*(path(above) if above else []), span["name"].removeprefix("rebaser ")]
+
+    called = ["caller", "enqueue", "handle"]
+    heard = [span for span in collector.named("rebaser handle") if path(span) != called]
+    assert [path(span) for span in heard] == [[*called, "enqueue", "handle"]] * 8
+    assert len({span["trace"] for span in heard}) == 8
+    own = collector.named("own work")
+    assert [path(span) for span in own] == [[*called, "own work"]] * 8
+    assert len({span["trace"] for span in own}) == 8
 
 
 async def test_without_being_asked_for_nothing_is_traced_and_no_header_sent(

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.jetstream import JetStream, connected
+from rebaser_core.streams import Streams
 from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.handlers.sending import Alarms
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
@@ -58,11 +60,12 @@ async def test_an_account_that_asks_for_a_limit_of_bytes_gets_one_by_a_setting(
         async with connected(connect_options(settings)) as nc:
             js = JetStream(nc)
             assert await prepare(js, settings) == []
+            await Alarms(Streams(js=js))._ensure()  # as a worker of services does
             made = [await js.stream_config(name) for name in await js.stream_names()]
             lesser = settings.model_copy(
                 update={"nats": settings.nats.model_copy(update={"stream_bytes": 1_000_000})}
             )
             drifts = await prepare(js, lesser)
 
-    assert [config.max_bytes for config in made] == [2_000_000] * 7
+    assert [config.max_bytes for config in made] == [2_000_000] * 8
     assert [drift.name for drift in drifts] == ["stream REBASER_REQUESTS"]

@@ -9,18 +9,31 @@ from typing import Any
 
 import pytest
 
-from rebaser_client import NoSuchService
-from rebaser_core.calls import StateQuery, StateQueryV1, StateReply, key_of, service_id
+from rebaser_client import NoSuchService, RebaserClient, connect
+from rebaser_core.calls import (
+    CallRequest,
+    CallRequestV1,
+    StateQuery,
+    StateQueryV1,
+    StateReply,
+    key_of,
+    service_id,
+)
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NatsUnreachable
+from rebaser_core.messages import ErrorStatus
+from rebaser_core.subjects import Subjects
 from rebaser_server.handlers import Context, Service
 from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.worker import serve
 from rebaser_server.settings.settings import NatsSettings, Settings
+from tests.helpers.command_line import run_command
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.workers import SCALED
 from tests.security.roles import (
+    ACCOUNTS,
+    API_PREFIX,
     client_of,
     connected_as,
     password,
@@ -34,8 +47,11 @@ RINGING = f"rebaser.ringing.{COUNTER}"
 ALARM = f"rebaser.alarms.{COUNTER}.token"
 
 
-def counters() -> Service:
-    service = Service("counters")
+INBOX = "_INBOX.client.bound"
+
+
+def counters(name: str = "counters") -> Service:
+    service = Service(name)
 
     @service.state
     class Count:
@@ -53,10 +69,27 @@ def counters() -> Service:
     return service
 
 
+def with_a_bound_caller(services: list[str]) -> str:
+    """The accounts of deploy/nats with a user more, who may call these services."""
+    granted = run_command(["services", "--permissions", *services], {}).out
+    user = f"{{ user: bound, password: b-, {granted.replace('NAME', 'bound')} }}\n"
+    accounts = ACCOUNTS.read_text()
+    start = accounts.index("users: [", accounts.index("CLIENTS {")) + len("users: [")
+    return accounts[:start] + user + accounts[start:]
+
+
 @pytest.fixture
 def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
-    with with_accounts(tmp_path / "nats") as server:
+    with with_accounts(tmp_path / "nats", with_a_bound_caller(["counters"])) as server:
         yield server
+
+
+@asynccontextmanager
+async def bound_caller(server: NatsServer) -> AsyncIterator[RebaserClient]:
+    async with connect(
+        server.url, user="bound", password="b-", inbox_prefix=INBOX, api_prefix=API_PREFIX
+    ) as client:
+        yield client
 
 
 @asynccontextmanager
@@ -72,9 +105,8 @@ async def working(server: NatsServer, directory: Path) -> AsyncIterator[None]:
     )
     settings = Settings.model_validate({"nats": nats, "store": {"root": str(directory / "store")}})
     shutdown, ready = Shutdown(), asyncio.Event()
-    running = serve(
-        settings.model_copy(update=SCALED), [counters()], shutdown, lambda _: ready.set()
-    )
+    services = [counters(), counters("payments")]
+    running = serve(settings.model_copy(update=SCALED), services, shutdown, lambda _: ready.set())
     async with background(running):
         await ready.wait()
         yield
@@ -91,7 +123,9 @@ async def test_a_caller_and_a_worker_work_without_a_single_violation(
         sent = await clicks.send("add", 2)
         await eventually(lambda: is_settled(clicks, sent))
         await clicks.call("hand_on", "others")
-        await clicks.send("add", 30, after=timedelta(seconds=1))
+        await clicks.send("add", 30, after=timedelta(hours=1), timer="moved")
+        await eventually(lambda: is_sent(clicks))
+        await clicks.send("add", 30, after=timedelta(seconds=1), timer="moved")
         await clicks.send("add", every="0 7 * * 1-5", zone="Europe/Berlin", timer="daily")
         await clicks.cancel("daily")
 
@@ -107,12 +141,74 @@ async def test_a_caller_and_a_worker_work_without_a_single_violation(
     assert violations(nats_server) == []
 
 
+async def is_sent(key: Any) -> bool:
+    return (await key.state()).sending == 0
+
+
 async def is_settled(key: Any, request: RequestId) -> bool:
     try:
         return bool(await key.outcome(request))
     except Exception as error:  # noqa: BLE001 - asked again
         del error
         return False
+
+
+async def test_a_caller_of_one_service_does_all_there_without_a_single_violation(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with working(nats_server, tmp_path), bound_caller(nats_server) as client:
+        clicks = client.service("counters").key("clicks")
+        assert sorted((await client.service("counters").describe()).handlers) == ["add", "hand_on"]
+        assert await clicks.call("add") == 1
+        sent = await clicks.send("add", 2)
+        await eventually(lambda: is_settled(clicks, sent))
+        assert await clicks.outcome(sent) == 3
+        await clicks.send("add", every="0 7 * * *", timer="daily")
+        assert [each.name for each in await clicks.timers()] == ["daily"]
+        await clicks.cancel("daily")
+        assert (await clicks.state()).value == {"total": 3}
+
+    assert violations(nats_server) == []
+
+
+async def test_a_caller_of_one_service_calls_and_reads_no_other_one(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Neither by its subjects, nor with its ids under those of a key that it may call."""
+    bank = key_of("payments", "bank")
+    names = Subjects()
+    subjects = [
+        *(name(bank) for name in (names.requests, names.task, names.outcomes, names.states)),
+        *(name(COUNTER) for name in (names.commits, names.dead_letters)),
+        *(f"rebaser.{kind}.{bank}" for kind in ("ringing", "alarms")),
+        *(RINGING, ALARM),
+        f"{API_PREFIX}.DIRECT.GET.KV_REBASER_CHANGE_SETS.$KV.REBASER_CHANGE_SETS.{bank}",
+    ]
+    async with (
+        working(nats_server, tmp_path),
+        client_of(nats_server) as trusted,
+        bound_caller(nats_server) as client,
+    ):
+        assert await trusted.service("payments").key("bank").call("add", 5) == 5
+        with pytest.raises(NatsUnreachable):
+            await client.service("payments").describe()
+        for subject in subjects:
+            with pytest.raises(NatsUnreachable):
+                await client._streams.js.connection.request(subject, b"{}", timeout=0.15)
+
+        for ids in (bank, COUNTER):
+            call = CallRequestV1(
+                id=RequestId(), **ids._asdict(), service="payments", key="bank", handler="add"
+            )
+            headers, payload = CallRequest.encode(call)
+            sender = client.service("counters").key("clicks")._sender
+            reply = await sender.send_encoded_with_reply(COUNTER, call.id, headers, payload)
+            status = (await reply).status
+            assert isinstance(status, ErrorStatus)
+            assert "Unprocessable" in status.error.message
+        assert (await trusted.service("payments").key("bank").state()).value == {"total": 5}
+
+    assert len(violations(nats_server)) == len(subjects) + 1
 
 
 async def test_a_client_sets_no_alarms_and_describes_no_services(

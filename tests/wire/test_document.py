@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from rebaser_core import codecs, query_protocol
 from rebaser_core.activities import ActivityKind
-from rebaser_core.calls import key_of
+from rebaser_core.calls import SERVICE_VERSION, key_of
 from rebaser_core.messages import CUT, MORE, ObjectRef, RequestState, UpdatesAddress, UpdatesBatch
 from rebaser_core.stream_configs import StreamOptions, stream_configs
 from rebaser_core.subjects import Subjects
@@ -140,6 +140,7 @@ def test_the_page_lists_every_header():
         APPLY_REQUEST,
         AUTHOR,
         REQUEST_DIGEST,
+        SERVICE_VERSION,
         *(
             query_protocol.ACCEPTS_PIECES,
             query_protocol.REPLY_TIMEOUT,

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from rebaser_client import KeyHandle, RebaserClient
 from rebaser_client.requests import ReplyInbox
-from rebaser_core.calls import CallRequest, CallRequestV1, TimerChange, key_of
+from rebaser_core.calls import SERVICE_VERSION, CallRequestV1, TimerChange, key_of, read_call
 from rebaser_core.codecs import CBOR, JSON
 from rebaser_core.errors import MalformedMessage, TooLarge
 from rebaser_core.ids import RequestId
@@ -54,7 +54,7 @@ def key(replies: ReplyInbox | None = None, **options: Any) -> KeyHandle:
 async def sent(key: KeyHandle, *arguments: Any, **named: Any) -> CallRequestV1:
     """The call, as a worker reads it."""
     headers, payload = await key._encode(SENT, "add", arguments, named, None)
-    return CallRequest.decode(headers, payload)
+    return read_call(headers, payload)
 
 
 @pytest.mark.parametrize("content_type", [CBOR, JSON])
@@ -68,7 +68,7 @@ async def test_a_call_reads_as_its_class(content_type: str, timer: TimerChange |
     headers, payload = await written._encode(SENT, "add", ("cup", 3), {}, timer)
 
     assert headers[AUTHOR] == "ada"
-    assert CallRequest.decode(headers, payload) == CallRequestV1(
+    assert read_call(headers, payload) == CallRequestV1(
         id=SENT,
         **key_of("orders", "o-17")._asdict(),
         service="orders",
@@ -78,6 +78,14 @@ async def test_a_call_reads_as_its_class(content_type: str, timer: TimerChange |
         service_version=3,
         timer=timer,
     )
+
+
+@pytest.mark.parametrize("version", ["", "0", "-1", "1.0", "²", "9" * 10])
+async def test_a_version_of_a_service_that_is_none_is_malformed(version: str) -> None:
+    headers, payload = await key()._encode(SENT, "add", ("cup",), {}, None)
+
+    with pytest.raises(MalformedMessage, match="X-Service-Version is no positive integer"):
+        read_call(headers | {SERVICE_VERSION: version}, payload)
 
 
 async def test_arguments_are_a_list_by_position_and_an_object_by_name() -> None:

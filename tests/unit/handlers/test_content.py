@@ -60,6 +60,18 @@ def test_a_commit_that_says_up_to_where_all_is_sent_keeps_what_is_behind() -> No
     assert key.outgoing == calls[3:]
 
 
+def test_the_trace_of_calls_is_kept_until_all_of_them_are_sent() -> None:
+    key = KeyContent()
+    key.take(KeyChange(sends=[call(3)], trace={"traceparent": "first"}))
+    key.take(KeyChange(sends=[call(5), call(5, 1)], trace={"traceparent": "second"}))
+    key.take(KeyChange(sends=[call(7)]))
+
+    key.complete(3)
+    assert key.traces == {5: {"traceparent": "second"}}
+    key.complete(5)
+    assert key.traces == {}
+
+
 def test_a_change_without_a_state_leaves_the_state() -> None:
     key = KeyContent()
     key.take(KeyChange(("orders", "o-1"), '{"items":[]}', 3))
@@ -99,7 +111,13 @@ def test_a_replay_of_effects_and_a_checkpoint_make_the_same_content() -> None:
         KeyChange(
             ("orders", "o-1"), '{"n":1}', 2, {"t": TIMER}, [call(1), call(1, 1)], place(9, 4)
         ),
-        KeyChange(state='{"n":2}', version=2, timers={"t": None}, sends=[call(4)]),
+        KeyChange(
+            state='{"n":2}',
+            version=2,
+            timers={"t": None},
+            sends=[call(4)],
+            trace={"traceparent": "x"},
+        ),
         KeyChange(heard=place(10)),
     ]
     live, replayed = KeyContent(), KeyContent()
