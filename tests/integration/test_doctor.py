@@ -127,7 +127,7 @@ async def test_timers_whose_alarms_are_gone_get_them_again(
     assert await doctor(deployment, capsys) == (Exit.OK, [])
 
 
-async def _deaf(_: Alarms) -> None:
+async def _deaf(*_: object) -> None:
     await wait_forever()
 
 
