@@ -10,6 +10,8 @@ from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 
 NAME = "bench"
+PREFIX = "handlers"
+"""Sets its streams apart from those of the value graphs."""
 
 
 def service(messages: int) -> Service:
@@ -29,7 +31,7 @@ def service(messages: int) -> Service:
 async def main(url: str, messages: int) -> None:
     """Serve it until killed."""
     settings = Settings.model_validate(
-        {"nats": {"url": url}, "ops": {"port": 0}, "log_level": "warning"}
+        {"nats": {"url": url, "prefix": PREFIX}, "ops": {"port": 0}, "log_level": "warning"}
     )
     logs.configure(settings.instance_id, level=settings.log_level)
     await serve(settings, [service(messages)], Shutdown(), lambda _: print("ready", flush=True))

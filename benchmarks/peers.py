@@ -22,6 +22,7 @@ import nats
 from benchmarks import processes
 from benchmarks.broker import DURABILITY, Broker, broker
 from benchmarks.deployment import Deployment, deployed, lead
+from benchmarks.handler_worker import NAME, PREFIX
 from benchmarks.lanes import AT_ONCE, flood
 from benchmarks.locked_worker import application
 from benchmarks.peer_worker import PeerWorker, ours, working
@@ -32,6 +33,7 @@ from benchmarks.restate import WORKER, Restate, restate
 from benchmarks.restate import installed as restate_installed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
+from rebaser_client import connect
 
 KEYS = 50
 EACH = 40
@@ -114,6 +116,20 @@ async def _pull_worker(server: Broker) -> AsyncIterator[Queue]:
 
 
 @asynccontextmanager
+async def _handlers(server: Broker) -> AsyncIterator[Queue]:
+    """Rebaser's queue with a handler that does nothing."""
+    with working(*ours("handler_worker"), server.url, KEYS * EACH) as worker:
+        await worker.said(b"ready")
+        async with connect(server.url, prefix=PREFIX) as client:
+            keys = [client.service(NAME).key(f"key {number}") for number in range(KEYS)]
+
+            async def send(key: int, _: int) -> None:
+                await keys[key].send("nothing", "x" * _PAYLOAD)
+
+            yield Queue(send, worker, *server.pids)
+
+
+@asynccontextmanager
 async def _locked(directory: Path, durability: str) -> AsyncIterator[Queue | None]:
     """procrastinate: a lock for each key."""
     programs = installed()
@@ -173,6 +189,7 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
             say(f"peers: synced {server.durability}, servers: {server.servers}")
             deployment = await stack.enter_async_context(deployed(files, server, KEYS, server.url))
             peers: dict[str, Peer] = {"Rebaser": Rebaser(deployment)}
+            peers["handlers"] = await stack.enter_async_context(_handlers(server))
             peers["pull worker"] = await stack.enter_async_context(_pull_worker(server))
             await lead(deployment.watching, server)
             others = (
@@ -232,10 +249,12 @@ _COLUMNS = [
     *("CPU ms a message", "Rebaser's to it "),
 ]
 _NOTE = """\
-Processor time is that of client, worker and server together. The pull worker is nats-py's and
-keeps no order per key; procrastinate keeps it with a lock for each key, on PostgreSQL, which
-without `synchronous_commit` writes what it acknowledged within a second. Restate keeps it with a
-virtual object for each key, on one node with its defaults, asked over HTTP by aiohttp; its worker
-is its Python SDK on hypercorn. With WAL fsync on, its default, it answers once its log is on the
-disk; with `log-server.rocksdb-disable-wal-fsync` the system writes the log when it likes. What
-could not be installed is left out. With three NATS servers all streams have three replicas."""
+Processor time is that of client, worker and server together. Rebaser sets a value of a graph;
+*handlers* is its queue with a handler that returns nothing, its state unchanged. The pull worker
+is nats-py's and keeps no order per key; procrastinate keeps it with a lock for each key, on
+PostgreSQL, which without `synchronous_commit` writes what it acknowledged within a second. Restate
+keeps it with a virtual object for each key, on one node with its defaults, asked over HTTP by
+aiohttp; its worker is its Python SDK on hypercorn. With WAL fsync on, its default, it answers once
+its log is on the disk; with `log-server.rocksdb-disable-wal-fsync` the system writes the log when
+it likes. What could not be installed is left out. With three NATS servers all streams have three
+replicas."""

@@ -157,7 +157,7 @@ class RebaserClient:
         """
         from rebaser_client.services import ServiceHandle  # slow to import
 
-        return ServiceHandle(self._sender, service)
+        return ServiceHandle(self._sender, self.workspaces.registry, service)
 
     async def enqueue_updates(
         self,

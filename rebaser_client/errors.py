@@ -69,13 +69,14 @@ class CallTimeout(ClientError):
         self,
         service: str,
         key: str,
-        handler: str,
+        handler: str | None,
         request_id: RequestId,
         seconds: float | None,
     ) -> None:
         waited = "is not settled" if seconds is None else f"had no answer in {seconds:g} s"
+        what = "a call" if handler is None else f"call {handler}"
         super().__init__(
-            f"call {handler} of {service}/{key} {waited}: request {request_id}, which takes effect "
+            f"{what} of {service}/{key} {waited}: request {request_id}, which takes effect "
             "all the same if it is stored; ask with outcome(request_id)"
         )
         self.request_id: Final = request_id

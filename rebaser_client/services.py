@@ -4,6 +4,7 @@ order = client.service("orders").key("o-17")
 count = await order.call("add", "cup")
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,15 @@ from typing import Any, Final, Literal, Protocol
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from rebaser_client.errors import CallRejected, CallTimeout, NoSuchService, ReadRefused, RequestDead
+from rebaser_client.errors import (
+    CallRejected,
+    CallTimeout,
+    NoSuchService,
+    OutcomeUnknown,
+    ReadRefused,
+    RequestDead,
+    RequestIdUsed,
+)
 from rebaser_client.reader import QuerySender
 from rebaser_client.requests import REFUSED, Reply, RequestSender
 from rebaser_core import codecs
@@ -32,9 +41,9 @@ from rebaser_core.calls import (
 from rebaser_core.errors import MalformedMessage, NoSuchChangeSet, TooLarge
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import deadlines
-from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus, RequestState
+from rebaser_core.messages import ID_USED, EnqueueUpdatesResponseV3, ErrorStatus, RequestState
 from rebaser_core.records import utc_text
-from rebaser_core.registry import Registry
+from rebaser_core.registry import Registry, validated_name
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_ID, first_error
 
 _MAX_ARGUMENTS: Final = 256 * 1024
@@ -78,8 +87,11 @@ class ServiceHandle:
         print(sorted(described.handlers))
     """
 
-    def __init__(self, sender: RequestSender, service: str | DeclaredService) -> None:
+    def __init__(
+        self, sender: RequestSender, registry: Registry, service: str | DeclaredService
+    ) -> None:
         self._sender = sender
+        self._registry = registry
         self._version: int | None = None
         if isinstance(service, str):
             self.name = service
@@ -105,11 +117,12 @@ class ServiceHandle:
         Raises:
             NoSuchService: no worker ever served it.
         """
-        registry = Registry(self._sender.streams)
         try:
-            self._described = await registry.service(service_id(self.name))
+            self._described = await self._registry.service(service_id(self.name))
         except NoSuchChangeSet:
-            names = [each.name async for each in registry.services()]
+            names = []
+            if not self._sender.streams.js.is_imported:  # where clients may read no list
+                names = [each.name async for each in self._registry.services()]
             close = get_close_matches(self.name, names, 1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             known = f"; there is {', '.join(sorted(names))}" if names and not close else ""
@@ -118,16 +131,24 @@ class ServiceHandle:
             ) from None
         return self._described
 
-    async def version(self, handler: str) -> int:
+    async def version(self, handler: str | None = None) -> int:
         """The version to call it as: that of the program's own declaration, or of the description.
+
+        With a `handler`, a description that lacks it is read anew first. A service that the program
+        declares need not be served yet: its calls wait for a worker.
 
         Raises:
             NoSuchService: no worker ever served it.
+            MalformedMessage: no handler can have that name.
             CallRejected: it has no such handler; nothing was sent.
         """
         if self._version is not None:
+            if handler is not None and not _is_handler_name(handler):
+                raise MalformedMessage(f"{handler!r:.80} is no name of a handler")
             return self._version
         described = self._described or await self.describe()
+        if handler is None:
+            return described.version
         if handler not in described.handlers:  # it may be newer than what is known here
             described = await self.describe()
         if handler not in described.handlers:
@@ -183,8 +204,11 @@ class KeyHandle:
         Raises:
             CallRejected: final, nothing was changed: the handler said why, or it does not take such
                 a call.
+            RequestIdUsed: another call was sent under the id before; this one was not made.
             RequestDead: final, nothing was changed: the handler failed each time.
             CallTimeout: there was no answer in time.
+            OutcomeUnknown: a repeated call was settled so long ago that its answer is forgotten.
+            NotConfirmed, QueueFull: it is not stored, perhaps, or surely.
             NoSuchService, MalformedMessage, TooLarge: nothing was sent.
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
@@ -228,7 +252,8 @@ class KeyHandle:
             **named: arguments by name.
 
         Raises:
-            CallRejected: the timer cannot be set; nothing was changed.
+            CallRejected: the service has no such handler, or the timer cannot be set; nothing was
+                changed.
             NotConfirmed, QueueFull: it is not stored, perhaps, or surely.
             NoSuchService, MalformedMessage, TooLarge: nothing was sent.
         """
@@ -246,10 +271,11 @@ class KeyHandle:
 
         Raises:
             CallRejected: there is none of that name: it may have made its call.
+            NoSuchService, MalformedMessage: nothing was sent.
         """
-        sent = RequestId()
-        request = self._request(sent, "_", [], 1).model_copy(update={"cancel": timer})
-        encoded = CallRequest.encode(request, self._sender.options.content_type)
+        sent, name = RequestId(), validated_name(timer)
+        version = await self.service.version()
+        encoded = self._encoded(sent, "_", [], version, {"cancel": name})
         reply = await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
         _result(await reply, None)
 
@@ -282,15 +308,21 @@ class KeyHandle:
         """Outcome of an earlier call: its result, or its error, as `call`.
 
         Raises:
-            CallTimeout: it waits, or is not known: never stored, or forgotten.
+            CallTimeout: it waits.
+            OutcomeUnknown: it was never stored, or is forgotten.
             CallRejected, RequestDead: as `call`.
             Unreachable: no worker answered.
         """
         asked = RequestId.of(request_id, "request_id")
         reply = await self._sender.outcome(self._change_set, asked)
-        if reply.state is RequestState.SETTLED and reply.response is not None:
+        if reply.response is not None:
             return _result(reply.response, returns)
-        raise CallTimeout(self.service.name, self.key, "", asked, None)
+        if reply.state is RequestState.UNKNOWN:
+            raise OutcomeUnknown(
+                f"request {asked} of {self.service.name}/{self.key} is neither waiting nor "
+                "remembered: it was never stored, or settled long ago"
+            )
+        raise CallTimeout(self.service.name, self.key, None, asked, None)
 
     async def _send(
         self, sent: RequestId, handler: str, arguments: Sequence[Any], named: Mapping[str, Any]
@@ -321,6 +353,12 @@ class KeyHandle:
             raise MalformedMessage("give arguments by position or by name, not some of each")
         version = await self.service.version(handler)
         plain = _plain(named or list(arguments), handler)
+        more = {} if timer is None else {"timer": timer.to_wire()}
+        return self._encoded(sent, handler, plain, version, more)
+
+    def _encoded(
+        self, sent: RequestId, handler: str, plain: Any, version: int, more: Mapping[str, Any]
+    ) -> tuple[dict[str, str], bytes]:
         content_type = self._sender.options.content_type
         # Plain data: it was checked, or is our own. A model for each call takes as long as the
         # rest of it.
@@ -333,9 +371,8 @@ class KeyHandle:
             "handler": handler,
             "arguments": plain,
             "serviceVersion": version,
+            **more,
         }
-        if timer is not None:
-            body["timer"] = timer.to_wire()
         payload = codecs.dumps(content_type, {_VERSION: body})
         if len(payload) > _MAX_ARGUMENTS:
             raise TooLarge(
@@ -368,6 +405,7 @@ class KeyHandle:
 
 _VERSION: Final = f"v{CallRequestV1.VERSION}"
 _HEADERS: Final = CallRequest.headers(codecs.CBOR)
+_is_handler_name: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}").fullmatch
 
 
 def _plain(arguments: Any, handler: str) -> Any:
@@ -420,6 +458,8 @@ def _result(response: EnqueueUpdatesResponseV3, returns: Any) -> Any:
     status = response.status
     if isinstance(status, ErrorStatus):
         message = status.error.message
+        if message.startswith(ID_USED):
+            raise RequestIdUsed(message.removeprefix(REFUSED))
         if message.startswith(REFUSED):
             raise CallRejected(message.removeprefix(REFUSED))
         raise RequestDead(f"request {response.id}: {message}")

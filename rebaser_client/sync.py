@@ -213,6 +213,7 @@ class SyncService(Blocking[ServiceHandle]):
     """Blocking `ServiceHandle`."""
 
     describe = blocking(ServiceHandle.describe)
+    version = blocking(ServiceHandle.version)
 
     @documented(ServiceHandle.key)
     def key(self, key: str) -> SyncKey:

@@ -58,6 +58,9 @@ _POLL_BACKOFF: Final = Backoff(0.02, 1.0)
 _COUNTING: Final = timedelta(minutes=1)
 """Time after which a forgotten count is gone."""
 
+_VISIBLE_AFTER: Final = 0.1
+"""Seconds until a record is looked for again that the server says is there, and does not show."""
+
 
 class Registry:
     """The records.
@@ -250,12 +253,18 @@ class Registry:
             raise QuotaExceeded(f"workspace {workspace_id} has {many(quota, 'change set')} already")
 
     async def _create(self, kind: MessageType[T], key: str, record: T) -> None:
-        try:
-            await self._bucket.create(key, kind.encode(record, JSON)[1])
-        except WrongLastSequence:
-            there, _ = await self._read(kind, key)
-            if there.id != record.id:
-                raise AlreadyRegistered(f"{key} is there already") from None
+        while True:
+            try:
+                await self._bucket.create(key, kind.encode(record, JSON)[1])
+            except WrongLastSequence:
+                try:
+                    there, _ = await self._read(kind, key)
+                except NoSuchChangeSet:  # stored a moment ago, and not to be read yet; or deleted
+                    await asyncio.sleep(_VISIBLE_AFTER)
+                    continue
+                if there.id != record.id:
+                    raise AlreadyRegistered(f"{key} is there already") from None
+            return
 
     async def _read(self, kind: MessageType[T], key: str) -> tuple[T, int]:
         try:

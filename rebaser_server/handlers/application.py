@@ -104,7 +104,10 @@ class HandlerApplication(KeyMachine, Application):
     async def _effect(
         self, content: KeyContent, request: Delivery, call: CallRequestV1
     ) -> tuple[KeyChange, Any]:
-        """Return what the call changes, and its result. Nothing is changed yet."""
+        """Return what the call changes, all in one commit (O1), and its result.
+
+        Nothing is changed yet.
+        """
         service = self._service(call, content)
         now = request.timestamp.astimezone(UTC)
         name = None if content.key else (call.service, call.key)
@@ -182,7 +185,9 @@ class HandlerApplication(KeyMachine, Application):
         timers: dict[str, Timer | None] = dict.fromkeys(context.cancelled)
         sends: list[Outgoing] = []
         for send in context.sends:
-            version = service.version if send.service == call.service else 1
+            # Of what this worker knows: its code is what the call is written for.
+            known = self._services.get(send.service)
+            version = 1 if known is None else known.version
             if send.timer is not None and (send.service, send.key) == (call.service, call.key):
                 self._alarms.require()
                 timers[send.timer.name] = Timer(

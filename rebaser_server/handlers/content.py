@@ -73,6 +73,7 @@ class KeyChange:
     timers: dict[str, Timer | None] = field(default_factory=dict)
     """Timers that are set, and those that are over, by name."""
     sends: list[Outgoing] = field(default_factory=list)
+    """Calls that it sends: in the commit of the change (O1)."""
     heard: Origin | None = None
     """Place of the call among those of its sender."""
 

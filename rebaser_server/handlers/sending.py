@@ -118,7 +118,7 @@ class SendJob(Job):
     async def run(
         self, *, is_suspect: bool, progress: JobProgress, commit_part: CommitPart
     ) -> Sent:
-        """Send all. Cancelled, some is sent, and will be sent again."""
+        """Send all (O3). Cancelled, some is sent, and will be sent again."""
         del is_suspect, commit_part
         targets: dict[tuple[str, str], list[Outgoing]] = {}
         for call in self.calls:
@@ -126,7 +126,7 @@ class SendJob(Job):
         permits, done = asyncio.Semaphore(_AT_ONCE), count(1)
 
         async def send(calls: Sequence[Outgoing]) -> None:
-            # One after the other: a target that heard a later call takes an earlier one for a
+            # O2: one after the other: a target that heard a later call takes an earlier one for a
             # repetition.
             async with permits:
                 for call in calls:

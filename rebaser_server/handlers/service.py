@@ -125,8 +125,13 @@ class Context(Generic[StateT]):
         self.to(self.key).send(handler, *arguments, **options)
 
     def cancel(self, timer: str) -> None:
-        """Cancel a timer of this key; no error if there is none."""
+        """Cancel a timer of this key, one that this call set, too; no error if there is none."""
         self.cancelled.append(timer)
+        self.sends[:] = [each for each in self.sends if not self._sets(each, timer)]
+
+    def _sets(self, send: "Send", timer: str) -> bool:
+        is_own = (send.service, send.key) == (self.service, self.key)
+        return is_own and send.timer is not None and send.timer.name == timer
 
 
 class OtherKey:

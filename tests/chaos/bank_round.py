@@ -19,7 +19,8 @@ from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import PRESUMED_DEAD
-from rebaser_server.handlers.application import HandlerApplication, content_of
+from rebaser_server.handlers.application import HandlerApplication
+from rebaser_server.handlers.checkpoints import content_of
 from tests.chaos.access import WITNESS
 from tests.chaos.bank import bank
 from tests.chaos.clients import ANSWER_WITHIN, RETRY_FOR, Died, WitnessedJetStream
@@ -45,7 +46,7 @@ AT_ONCE: Final = 20
 
 
 @dataclass(slots=True)
-class Payer:
+class ChaosPayer:
     """A client: has accounts pay, loses answers, dies, asks once more."""
 
     js: WitnessedJetStream
@@ -206,7 +207,7 @@ async def run_bank_round(
             own = await stack.enter_async_context(connected(size.access.options("client", urls)))
             js = WitnessedJetStream(own, Subjects(), history, chance)
             client = await stack.enter_async_context(RebaserClient.on(own, js, retry_for=RETRY_FOR))
-            payers.append(Payer(js, client, history, chance, names, size.pause / 2))
+            payers.append(ChaosPayer(js, client, history, chance, names, size.pause / 2))
         for seat in places:
             seat.arguments = "--app", "tests.chaos.bank:bank"
             seat.start(
@@ -239,7 +240,7 @@ async def run_bank_round(
 
 
 async def _break(
-    size: Size, rng: random.Random, target: Target, payers: list[Payer], history: History
+    size: Size, rng: random.Random, target: Target, payers: list[ChaosPayer], history: History
 ) -> None:
     over = asyncio.Event()
     lacking = [need for need in NEEDS.values() if need != "cluster" or not size.cluster]

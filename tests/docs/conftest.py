@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from tests.helpers.command_line import Done, run_command
 from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.machine_requirements import lacking, program
 from tests.helpers.nats_process import MONITORING, SYNC_ALWAYS, NatsServer, running
 from tests.helpers.paths import ROOT
 
@@ -67,6 +69,22 @@ def install(target: Path, source: Path = ROOT / "examples" / "own-function") -> 
     """Install a distribution, as a user would."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
     subprocess.run([*pip, "--no-deps", "--target", target, source], check=True)
+
+
+def javascript(directory: Path) -> Path:
+    """Return a folder with the examples in JavaScript, and with the packages that they need."""
+    there = shutil.copytree(ROOT / "examples" / "javascript", directory / "javascript")
+    npm = program("npm", package="npm")
+    install = (npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")
+    try:
+        installed = subprocess.run(
+            install, cwd=there, capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        lacking("an npm registry that answers", "npm install fetches a package")
+    if installed.returncode != 0:
+        lacking("an npm registry that has the package", installed.stderr[-300:])
+    return there
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.conftest import ROOT, Up, install
+from tests.docs.conftest import ROOT, Up, install, javascript
 from tests.helpers.eventually import eventually
-from tests.helpers.machine_requirements import lacking, program
+from tests.helpers.machine_requirements import program
 
 EXAMPLES = ROOT / "examples"
 
@@ -101,17 +101,9 @@ async def test_tables_are_read_and_their_values_enqueued_again(up: Up) -> None:
 
 
 def test_a_client_in_javascript_enqueues_and_awaits_the_reply(up: Up, tmp_path: Path) -> None:
-    node, npm = program("node", package="nodejs"), program("npm", package="npm")
-    there = shutil.copytree(EXAMPLES / "javascript", tmp_path / "javascript")
-    install = (npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error")
-    try:
-        installed = up.run(*install, cwd=there)
-    except subprocess.TimeoutExpired:
-        lacking("an npm registry that answers", "npm install fetches a package")
-    if installed.returncode != 0:
-        lacking("an npm registry that has the package", installed.stderr[-300:])
+    there = javascript(tmp_path)
 
-    done = up.run(node, "ask.mjs", cwd=there)
+    done = up.run(program("node", package="nodejs"), "ask.mjs", cwd=there)
 
     assert done.returncode == 0, done.stderr
     assert re.match(r"committed: \d+\ngross: 119\n", done.stdout), done.stdout

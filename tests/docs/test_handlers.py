@@ -15,8 +15,10 @@ import pytest
 
 import rebaser_client
 from rebaser_client import connect
+from tests.docs.conftest import javascript
 from tests.docs.test_python import OF_SERVICES, examples
 from tests.helpers.eventually import eventually
+from tests.helpers.machine_requirements import program
 from tests.helpers.nats_process import NatsServer, running
 from tests.helpers.paths import ROOT
 
@@ -80,6 +82,7 @@ async def test_the_guide_runs_as_it_stands(
     assert [each.handler for each in await order.timers()] == ["remind", "remind"]
 
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # another test's
     shop = import_module("shop")
     test = next(block for block in BLOCKS if "orders.context(" in block)
     known = {**vars(shop), "asyncio": asyncio}
@@ -93,6 +96,59 @@ async def test_examples_of_services_run_as_they_stand(client: rebaser_client.Reb
         if name in OF_SERVICES:
             exec(f"async def shown():\n{textwrap.indent(example, '    ')}", known)  # noqa: S102
             await known["shown"]()
+
+
+async def run(*command: str | Path) -> tuple[str, str]:
+    """What the program printed: its output, and its errors."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    output, errors = await process.communicate()
+    return output.decode(), errors.decode()
+
+
+CALLS = [
+    (["add", '["cup"]'], "1"),
+    (["add", '{"item": "saucer"}'], "2"),
+    (["add", '["cup", "saucer"]'], "refused: "),
+    (["ad", "[]"], "refused: orders has no handler ad"),
+]
+"""Words of a call, and what comes of it when they are made in this order."""
+
+
+async def test_a_client_without_our_modules_calls_as_the_page_of_the_wire_says(
+    client: rebaser_client.RebaserClient, server: NatsServer
+) -> None:
+    program = sys.executable, "-I", ROOT / "tests" / "wire" / "raw_call.py", server.url
+    for words, result in CALLS:
+        output, errors = await run(*program, "orders", "o-17", *words)
+        assert result in output, errors
+    timer = '{"name": "tomorrow", "after": 86400}'
+    output, errors = await run(*program, "orders", "o-17", "remind", "[]", timer)
+    assert '"timer": "tomorrow"' in output, errors
+
+    order = client.service("orders").key("o-17")
+    assert (await order.state()).value == {"items": ["cup", "saucer"], "paid": False}
+    assert [each.name for each in await order.timers()] == ["tomorrow"]
+
+
+async def test_a_client_in_javascript_calls(
+    client: rebaser_client.RebaserClient,
+    server: NatsServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = javascript(tmp_path)
+    monkeypatch.setenv("REBASER_NATS__URL", server.url)
+    node = program("node", package="nodejs")
+    code = (directory / "call.mjs").read_text().splitlines()
+
+    for words, result in CALLS:
+        output, errors = await run(node, directory / "call.mjs", "orders", "o-17", *words)
+        assert result in output, errors
+
+    order = client.service("orders").key("o-17")
+    assert (await order.state()).value == {"items": ["cup", "saucer"], "paid": False}
+    assert len([line for line in code if line.strip(" };") and line.strip()[0] != "/"]) <= 40
 
 
 async def test_the_example_that_counts_counts(client: rebaser_client.RebaserClient) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
-from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of
+from rebaser_core.calls import CallRequest, CallRequestV1, Origin, key_of
+from rebaser_core.errors import NotConfirmed
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import utc_text
 from rebaser_core.requests import publish_request
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.handlers import Context, Reject, Service
+from rebaser_server.handlers import Context, Reject, Service, sending
 from rebaser_server.handlers.content import KeyContent, Timer
 from rebaser_server.handlers.sending import Alarms
 from tests.helpers.deployment import Deployment
@@ -168,6 +169,62 @@ async def test_a_commit_has_what_its_call_sends_until_all_is_confirmed(working: 
     async with working.worker(rooms):
         await eventually(lambda: _is(room.words(), words))
         await eventually(lambda: _is(_left(teller, rooms), []))
+
+
+async def test_calls_to_one_target_are_sent_one_after_the_other(working: Working) -> None:
+    """O2: a later one that came first would make earlier ones repetitions."""
+    real, words = sending.publish_call, ["slow", "fast", "faster"]
+
+    async def publish(*call: Any) -> None:
+        await asyncio.sleep(0.2 if call[2].origin.index == 0 else 0)  # what overtakes, does here
+        await real(*call)
+
+    teller, room = Room(working, "teller"), Room(working, "r-1")
+    with mock.patch.object(sending, "publish_call", publish):
+        async with working.worker(room_service()):
+            await teller.key.call("tell", "r-1", words)
+            await eventually(lambda: _is(_sending(teller), 0))
+
+            assert await room.words() == words
+
+
+async def test_a_call_that_is_not_confirmed_is_sent_again(working: Working) -> None:
+    """O3: whatever NATS had of it; the key has it until then."""
+    real, tries = sending.publish_call, []
+
+    async def publish(*call: Any) -> None:
+        tries.append(call[2])
+        if len(tries) == 1:
+            raise NotConfirmed("as a NATS that is away")
+        await real(*call)
+
+    teller, room = Room(working, "teller"), Room(working, "r-1")
+    with mock.patch.object(sending, "publish_call", publish):
+        async with working.worker(room_service()):
+            await teller.key.call("tell", "r-1", ["one"])
+            await eventually(lambda: _is(_sending(teller), 0))
+
+            assert await room.words() == ["one"]
+
+
+async def test_what_is_sent_again_has_the_id_that_it_had(working: Working) -> None:
+    """O2: it follows from the call's place, so NATS and the target know it while they remember."""
+    tries = []
+
+    async def publish(*call: Any) -> None:
+        tries.append(call[2])
+        raise NotConfirmed("as a NATS that is away")
+
+    teller = Room(working, "teller")
+    with mock.patch.object(sending, "publish_call", publish):
+        async with working.worker(room_service()):
+            await teller.key.call("tell", "r-1", ["one"])
+            await eventually(lambda: len(tries) == 1)
+        async with working.worker(room_service()):
+            await eventually(lambda: len(tries) > 1)
+
+    assert len({each.id for each in tries}) == 1
+    assert len({each.origin.model_dump_json() for each in tries}) == 1
 
 
 async def _endless(*_: Any) -> None:

@@ -201,7 +201,7 @@ async def test_a_log_that_nats_dropped_is_found_by_what_the_store_has(
 async def test_a_store_that_cannot_be_listed_is_a_finding(
     deployment: Deployment, capsys: Any
 ) -> None:
-    files = open_shared_files(deployment.settings.store)
+    files = open_shared_files(deployment.settings.store, deployment.streams)
     await asyncio.to_thread(files.put, CHANGE_SETS, b"a file in the place of the folder")
 
     code, found = await doctor(deployment, capsys)

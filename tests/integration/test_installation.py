@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.paths import ROOT
 
@@ -180,12 +181,16 @@ async def test_a_worker_needs_few_packages_and_nothing_but_nats(
         *command, cwd=tmp_path, env=ENVIRONMENT | {"REBASER_NATS__URL": deployment.nats.url}
     )
     try:
-        key = deployment.client.service("counts").key("k")
-        async with asyncio.timeout(120):
-            assert await key.call("twice", 21) == 42
+
+        async def is_served() -> bool:
+            return bool(await deployment.client.workspaces.services())
+
+        await eventually(is_served)
+        assert await deployment.client.service("counts").key("k").call("twice", 21) == 42
     finally:
         serving.terminate()
-        assert await serving.wait() == 0
+        code_at_end = await serving.wait()
+    assert code_at_end == 0
 
 
 def test_commands_without_a_deployment(programs: Path, tmp_path: Path) -> None:

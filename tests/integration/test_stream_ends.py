@@ -24,7 +24,7 @@ def ends(deployment: Deployment) -> StreamEnds:
 
 
 def ends_of(deployment: Deployment) -> StreamEnds:
-    files = open_shared_files(deployment.settings.store)
+    files = open_shared_files(deployment.settings.store, deployment.streams)
     return StreamEnds(deployment.streams, files)
 
 

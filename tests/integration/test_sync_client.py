@@ -8,6 +8,7 @@ import pytest
 
 from rebaser_client import ChangeSetHandle, RebaserClient, Unreachable, WorkspaceHandle, sync
 from rebaser_client.draft import builtin
+from rebaser_client.services import KeyHandle, ServiceHandle
 from rebaser_client.workspaces import AddressBook, Workspaces
 from tests.helpers.deployment import Deployment
 
@@ -17,6 +18,8 @@ PAIRS = [
     (AddressBook, sync.SyncAddressBook),
     (ChangeSetHandle, sync.SyncChangeSet),
     (WorkspaceHandle, sync.SyncWorkspace),
+    (ServiceHandle, sync.SyncService),
+    (KeyHandle, sync.SyncKey),
 ]
 
 LEFT_OUT = {

@@ -278,9 +278,9 @@ def test_a_file_is_read_in_one_request_and_its_damage_found(tables: TableFiles) 
     read = []
 
     class Counting(SharedFiles):
-        def get(self, path: str) -> pa.Buffer:
+        def get_buffer(self, path: str) -> pa.Buffer:
             read.append(path)
-            return super().get(path)
+            return super().get_buffer(path)
 
         def open(self, path: str) -> pa.NativeFile:
             read.append(path)

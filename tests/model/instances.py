@@ -15,6 +15,7 @@ from tests.model.power_cuts import PowerCuts
 from tests.model.presence import Presence
 from tests.model.reference import Reference
 from tests.model.remembering import Remembering
+from tests.model.sending import Sending
 from tests.model.shapes import Instance, Rules
 from tests.model.streams_made_anew import MadeAnew
 
@@ -30,7 +31,16 @@ REFERENCE: Final[Mapping[str, Model]] = {
 }
 
 World = (
-    Applying | Instance | Keeping | MadeAnew | Pasts | Pausing | PowerCuts | Presence | Remembering
+    Applying
+    | Instance
+    | Keeping
+    | MadeAnew
+    | Pasts
+    | Pausing
+    | PowerCuts
+    | Presence
+    | Remembering
+    | Sending
 )
 
 SMALL: Final[Mapping[str, World]] = {
@@ -89,12 +99,15 @@ SMALL: Final[Mapping[str, World]] = {
     "remembering": Remembering(),
     "reused-ids": Remembering(repeats=1, reuses=1),
     "applying": Applying(),
+    "sending": Sending(),
+    "sending-refused": Sending(requests=1, refusals=1),
     "keeping": Keeping(),
     "presence": Presence(),
     "presence-older": Presence(answers=False),
 }
 
 BIG: Final[Mapping[str, World]] = {
+    "sending-more": Sending(repeats=1),
     "keeping-more": Keeping(rooms=2, crashes=1),
     "three-requests-two-crashes": Instance(("dpd",), crashes=2),
     "two-clients-crashes": Instance(("dp", "d"), crashes=1, client_crashes=1),
@@ -206,6 +219,12 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "P2": Flawed("asks", Pausing(), "S1"),
     "P2-order": Flawed("asks_last", Pausing(), "S1"),
     "P5": Flawed("pokes", Pausing(), "S1"),
+    "O1": Flawed("in_commit", Sending(), "S1"),
+    "O2": Flawed("behind", Sending(), "O2"),
+    "O2-order": Flawed("in_order", Sending(requests=1, crashes=0), "S1"),
+    "O3": Flawed("confirmed", Sending(), "S1"),
+    "O4": Flawed("hears", Sending(), "S3"),
+    "O4-refused": Flawed("hears_refused", Sending(requests=1, refusals=1), "S3"),
     "P5-order": Flawed("pokes_last", Pausing(), "S1"),
 }
 """By the rule of docs/protocol.md that is off."""

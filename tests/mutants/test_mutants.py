@@ -24,14 +24,14 @@ from tests.mutants.mutants import (
     read_rows,
     read_statements,
 )
-from tests.schedules.mutations import MUTATIONS
+from tests.schedules.mutations import MUTATIONS, OF_CALLS
 
 STATEMENTS: Final = read_statements(DOCUMENT.read_text())
 RULES: Final = read_named(RULES_PAGE.read_text(), RULES_TABLE)
 FAULTS: Final = read_named(MENDED.read_text(), FAULTS_TABLE)
 ROWS: Final = {(row.table, row.statement): row for row in read_rows()}
 MUTANTS: Final = read_mutants()
-SCHEDULED: Final = {mutation.__name__: mutation.__doc__ or "" for mutation in MUTATIONS}
+SCHEDULED: Final = {each.__name__: each.__doc__ or "" for each in (*MUTATIONS, *OF_CALLS)}
 IN_TURN: Final = 8
 """Mutants that are tried in one run; each day others."""
 
@@ -74,7 +74,9 @@ def test_each_row_that_names_tests_has_a_mutant() -> None:
 
 def test_each_rule_is_shown_once() -> None:
     page = (ROOT / "docs" / "protocol.md").read_text()
-    there = re.findall(r"^\| ((?:S-|[CWDLXFPB])\d[^|]*?) \|[^|]*\| `[^|]*\.py`", page, re.MULTILINE)
+    there = re.findall(
+        r"^\| ((?:S-|[CWDLXFPBO])\d[^|]*?) \|[^|]*\| `[^|]*\.py`", page, re.MULTILINE
+    )
 
     assert sorted(row.statement for row in RULES) == sorted(there)
 
@@ -89,7 +91,7 @@ def test_each_rule_has_the_mutants_that_it_names() -> None:
             rule = patches.get(name) or SCHEDULED[name]
             assert any(each in rule for each in row.statement.split(", ")), name
     named = {name for row in RULES for name in row.mutants}
-    of_rules = {name for name, doc in SCHEDULED.items() if re.match(r"(S-|[CWDLXFPB])\d", doc)}
+    of_rules = {name for name, doc in SCHEDULED.items() if re.match(r"(S-|[CWDLXFPBO])\d", doc)}
     assert patches.keys() | of_rules == named
 
 

@@ -92,6 +92,13 @@ def test_a_refused_call_that_is_sent_again_is_refused_for_good(seed: int) -> Non
     assert any("'outcome': 'refused'" in line for line in verdict.lines())
 
 
+def test_a_key_that_two_workers_enter_at_once_ends_neither() -> None:
+    """The registry refuses the second one, and does not show the first one's record yet."""
+    verdict = run(920, bank=True)
+
+    assert not verdict.violations, verdict.report()
+
+
 def test_wrong_presumptions_of_death_cost_takeovers_and_nothing_else() -> None:
     """F6 says how often they arise; what it promises otherwise holds whenever they do."""
     with presuming_every_other_dead():

@@ -236,7 +236,7 @@ HEARD_BY_OTHERS = [
     "rebaser.requests.>", "rebaser.tasks.>", "rebaser.commits.>", "rebaser.dead-letters.>",
     "rebaser.outcomes.>", "rebaser.values.>", "rebaser.provenance.>", "rebaser.members.>",
     "rebaser.tables.>", "rebaser.table-differences.>",
-    "rebaser.differences.>", "rebaser.reverts.>",
+    "rebaser.differences.>", "rebaser.reverts.>", "rebaser.states.>",
     "$O.>", "$KV.>", "$JS.>", "_INBOX.>", "_INBOX.server.>", ">",
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs/protocol.md").read_text()
 TESTS = [
     path.read_text() for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__).resolve()
 ]
-ROW = re.compile(r"^\| ((?:S-|[CWDLXFP])\d+[^|]*) \|[^|]*\| (`[^|`]+\.py`[^|]*) \|", re.MULTILINE)
+ROW = re.compile(r"^\| ((?:S-|[CWDLXFPO])\d+[^|]*) \|[^|]*\| (`[^|`]+\.py`[^|]*) \|", re.MULTILINE)
 
 
 def rules():

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from rebaser_core import codecs, query_protocol
 from rebaser_core.activities import ActivityKind
+from rebaser_core.calls import key_of
 from rebaser_core.messages import CUT, MORE, ObjectRef, RequestState, UpdatesAddress, UpdatesBatch
 from rebaser_core.stream_configs import StreamOptions, stream_configs
 from rebaser_core.subjects import Subjects
@@ -89,6 +90,23 @@ def test_the_complete_example_names_its_subjects():
     for subject in (f"rebaser.requests.{where}", f"rebaser.tasks.{where}.process"):
         assert f"`{subject}`" in steps
         assert str(Subjects().parse_change_set(subject)) == where
+
+
+def test_the_ids_of_a_call_follow_from_its_names():
+    [text] = blocks("decode: CallRequest")
+    call = json.loads(text)["v1"]
+    where = key_of(call["service"], call["key"])
+    steps = section("Calls")
+
+    assert {"workspaceId", "changeSetId"} <= call.keys()
+    assert f"{call['workspaceId']}.{call['changeSetId']}" == str(where)
+    assert f"`{where.workspace_id.bytes.hex()}`" in steps
+    for subject in (f"rebaser.requests.{where}", f"rebaser.tasks.{where}.process"):
+        assert f"`{subject}`" in steps
+    for answer in blocks("decode: EnqueueUpdatesResponse"):
+        [response] = json.loads(answer).values()
+        if response["id"] == call["id"]:
+            assert f"{response['workspaceId']}.{response['changeSetId']}" == str(where)
 
 
 def test_the_object_is_named_by_its_bytes_and_holds_the_requests_id():

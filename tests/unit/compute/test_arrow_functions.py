@@ -368,5 +368,5 @@ async def test_a_store_that_cannot_be_written_to_fails_no_value(shop: Shop) -> N
     shutil.rmtree(root / "unfinished")
     (root / "unfinished").touch()
 
-    with pytest.raises(StoreFailed, match="Cannot create directory"):
+    with pytest.raises(StoreFailed, match="File exists"):
         await shop.value("backwards", orders=shop.orders)

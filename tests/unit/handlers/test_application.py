@@ -1,0 +1,106 @@
+"""What the time of a timer changes: one call is sent, and the next time is set."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from rebaser_core.calls import CallRequestV1, Firing, key_of
+from rebaser_core.ids import RequestId
+from rebaser_core.jetstream import Delivery
+from rebaser_core.streams import Streams
+from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.files import BatchFiles, SharedFiles
+from rebaser_server.handlers.application import HandlerApplication
+from rebaser_server.handlers.content import KeyChange, KeyContent, Timer
+from rebaser_server.handlers.service import CallRefused
+
+NOW = datetime(2026, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+HOUR = "0 * * * *"
+SEQUENCE = 9
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> HandlerApplication:
+    nowhere: Any = None  # no call here asks NATS
+    batches = BatchStore(nowhere, BatchFiles(SharedFiles(str(tmp_path))))
+    return HandlerApplication(Streams(js=nowhere), batches, {})
+
+
+def rung(application: HandlerApplication, content: KeyContent, at: str) -> KeyChange:
+    """What a ring of the timer `t` changes that was set to `at`."""
+    target, nowhere = key_of("orders", "o-1"), None
+    call = CallRequestV1(
+        id=RequestId(),
+        **target._asdict(),
+        service="orders",
+        key="o-1",
+        handler="_",
+        firing=Firing(name="t", at=at),
+    )
+    reply = f"$JS.ACK.requests.run.1.{SEQUENCE}.1.{round(NOW.timestamp() * 1e9)}.0"
+    request = Delivery(nowhere, Msg(nowhere, "requests", reply, b"", None))  # type: ignore[arg-type]
+    return application._fired(content, request, call, NOW)
+
+
+def set_to(at: datetime, every: str | None = None, missed: str = "once") -> KeyContent:
+    timer = Timer("remind", '["soon"]', _text(at), 3, every, None, missed)
+    return KeyContent("orders", "o-1", timers={"t": timer})
+
+
+def _text(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def test_a_timer_calls_its_own_key_and_is_over(application: HandlerApplication) -> None:
+    change = rung(application, set_to(NOW), _text(NOW))
+
+    [sent] = change.sends
+    assert (sent.service, sent.key, sent.handler) == ("orders", "o-1", "remind")
+    assert (sent.sequence, sent.number, sent.arguments) == (SEQUENCE, 0, '["soon"]')
+    assert change.timers == {"t": None}
+
+
+def test_a_timer_that_comes_again_is_set_to_the_next_time(application: HandlerApplication) -> None:
+    """By this very request, so that its alarm follows the commit."""
+    change = rung(application, set_to(NOW.replace(minute=0), HOUR), _text(NOW.replace(minute=0)))
+
+    following = change.timers["t"]
+    assert following is not None
+    assert (following.next, following.set_by) == ("2026-05-01T13:00:00.000Z", SEQUENCE)
+    assert len(change.sends) == 1
+
+
+@pytest.mark.parametrize(("missed", "calls"), [("once", 1), ("skip", 0)])
+def test_times_that_were_missed_are_made_up_by_one_call_or_left_out(
+    application: HandlerApplication, missed: str, calls: int
+) -> None:
+    due = NOW - timedelta(hours=5)
+    change = rung(application, set_to(due, HOUR, missed), _text(due))
+
+    following = change.timers["t"]
+    assert len(change.sends) == calls
+    assert following is not None
+    assert following.next == "2026-05-01T13:00:00.000Z"
+
+
+@pytest.mark.parametrize("missed", ["once", "skip"])
+def test_the_only_time_of_a_timer_is_never_left_out(
+    application: HandlerApplication, missed: str
+) -> None:
+    due = NOW - timedelta(hours=5)
+
+    assert len(rung(application, set_to(due, missed=missed), _text(due)).sends) == 1
+
+
+def test_a_timer_that_was_moved_or_is_over_takes_no_notice(
+    application: HandlerApplication,
+) -> None:
+    """O5: whatever rings, late or twice; the timers of the key say what is due."""
+    moved = set_to(NOW + timedelta(hours=1))
+
+    for content in (moved, KeyContent("orders", "o-1")):
+        with pytest.raises(CallRefused, match="not set to"):
+            rung(application, content, _text(NOW))

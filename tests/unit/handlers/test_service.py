@@ -1,0 +1,119 @@
+"""Declarations of services, and what a handler's context collects."""
+
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rebaser_server.handlers import Context, Service
+from rebaser_server.handlers.service import CallUnkeepable, ServiceMisused
+
+
+def lists() -> Service:
+    service = Service("lists", version=3)
+
+    @service.state
+    class Words:
+        words: list[str] = field(default_factory=list)
+
+    @service.handler
+    def add(ctx: Context[Words], word: str) -> int:
+        ctx.state.words.append(word)
+        return len(ctx.state.words)
+
+    @service.upgrade_call(1)
+    def _second(name: str, arguments: Any) -> tuple[str, Any]:
+        return name, [f"{arguments[0]}, of 1"]
+
+    @service.upgrade_call(2)
+    def _third(name: str, arguments: Any) -> tuple[str, Any]:
+        return name, [f"{arguments[0]}, of 2"]
+
+    return service
+
+
+def service_with_state(version: int) -> Service:
+    service = Service("lists")
+
+    @service.state(version=version)
+    class State:
+        steps: list[int] = field(default_factory=list)
+
+    @service.handler
+    def do(ctx: Context[State]) -> None: ...
+
+    for step in range(1, version):
+        service.upgrade(step)(lambda old, step=step: {"steps": [*old["steps"], step]})
+    return service
+
+
+def test_a_context_collects_what_is_sent_in_order() -> None:
+    ctx = lists().context("k")
+    ctx.to("other").send("add", "one")
+    ctx.to("p-7", "payments").send("charge", amount=3)
+    ctx.send("add", "later", after=timedelta(minutes=1), timer="t")
+
+    assert [(s.service, s.key, s.handler, s.arguments) for s in ctx.sends] == [
+        ("lists", "other", "add", '["one"]'),
+        ("payments", "p-7", "charge", '{"amount":3}'),
+        ("lists", "k", "add", '["later"]'),
+    ]
+    assert [s.timer and (s.timer.name, s.timer.after) for s in ctx.sends] == [
+        None,
+        None,
+        ("t", 60.0),
+    ]
+
+
+def test_a_timer_that_is_cancelled_after_it_was_set_is_not_set() -> None:
+    """In the order in which the handler says so; another key's timer of that name is set."""
+    ctx = lists().context("k")
+    ctx.send("add", "never", after=1, timer="t")
+    ctx.to("other").send("add", "there", after=1, timer="t")
+    ctx.cancel("t")
+    assert [send.key for send in ctx.sends] == ["other"]
+
+    ctx.send("add", "anew", after=1, timer="t")
+    assert [send.arguments for send in ctx.sends] == ['["there"]', '["anew"]']
+    assert ctx.cancelled == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"at": datetime(2026, 1, 1, tzinfo=UTC), "after": 1}, "at and after are given"),
+        ({"every": "* * * * *"}, "needs a name"),
+        ({"timer": "t"}, "needs one of"),
+        ({"at": datetime(2026, 1, 1)}, "needs a time zone"),  # noqa: DTZ001 - what is refused
+        ({"word": "named", "after": 1}, "by position or by name"),
+    ],
+)
+def test_a_send_that_contradicts_itself_is_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ServiceMisused, match=reason):
+        lists().context("k").send("add", "by position", **options)
+
+
+def test_a_call_of_an_older_version_is_upgraded_step_by_step() -> None:
+    service = lists()
+
+    assert service.find("add", ["a"], 3)[1] == ["a"]
+    assert service.find("add", ["a"], 2)[1] == ["a, of 2"]
+    assert service.find("add", ["a"], 1)[1] == ["a, of 1, of 2"]
+
+
+def test_an_older_state_is_upgraded_step_by_step() -> None:
+    service = service_with_state(3)
+
+    assert service.read_state('{"steps":[]}', 3).steps == []
+    assert service.read_state('{"steps":[]}', 2).steps == [2]
+    assert service.read_state('{"steps":[]}', 1).steps == [1, 2]
+
+
+def test_a_state_that_no_reader_would_keep_is_not_kept() -> None:
+    service = lists()
+    state = service.new_state()
+    state.words = ["x" * 300_000]
+
+    with pytest.raises(CallUnkeepable, match="more than 262,144"):
+        service.dump_state(state)
