@@ -37,12 +37,12 @@ from rebaser_core.calls import (
     TimerState,
     key_of,
     service_id,
+    timer_change,
 )
 from rebaser_core.errors import MalformedMessage, NoSuchChangeSet, TooLarge
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.messages import ID_USED, EnqueueUpdatesResponseV3, ErrorStatus, RequestState
-from rebaser_core.records import utc_text
 from rebaser_core.registry import Registry, validated_name
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_ID, first_error
 
@@ -134,8 +134,8 @@ class ServiceHandle:
     async def version(self, handler: str | None = None) -> int:
         """The version to call it as: that of the program's own declaration, or of the description.
 
-        With a `handler`, a description that lacks it is read anew first. A service that the program
-        declares need not be served yet: its calls wait for a worker.
+        With a `handler`, a description that lacks it is read anew first. No worker need
+        serve a service of the program's own yet: its calls wait for one.
 
         Raises:
             NoSuchService: no worker ever served it.
@@ -258,7 +258,9 @@ class KeyHandle:
             NoSuchService, MalformedMessage, TooLarge: nothing was sent.
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
-        change = _timer(timer, sent, at=at, after=after, every=every, zone=zone, missed=missed)
+        change = timer_change(
+            timer, sent, at=at, after=after, every=every, zone=zone, missed=missed
+        )
         if change is None:
             await self._send(sent, handler, arguments, named)
         else:
@@ -415,43 +417,6 @@ def _plain(arguments: Any, handler: str) -> Any:
     except (PydanticSerializationError, MalformedMessage, ValueError, RecursionError) as error:
         raise MalformedMessage(f"the arguments of {handler} are no JSON: {error}") from error
     return plain
-
-
-def _timer(
-    name: str | None,
-    sent: RequestId,
-    *,
-    at: datetime | None,
-    after: timedelta | float | None,
-    every: str | None,
-    zone: str | None,
-    missed: Literal["once", "skip"],
-) -> TimerChange | None:
-    """Return the timer that these describe; None for none of them."""
-    words = ("at", at), ("after", after), ("every", every)
-    given = [word for word, each in words if each is not None]
-    if not given:
-        if name is not None or zone is not None:
-            raise MalformedMessage("a timer needs one of at=, after= and every=")
-        return None
-    if len(given) > 1:
-        raise MalformedMessage(f"{' and '.join(given)} are given: a timer takes one of them")
-    if every is not None and name is None:
-        raise MalformedMessage("every= needs a name, timer=, by which it is moved and cancelled")
-    if at is not None and at.tzinfo is None:
-        raise MalformedMessage("at= needs a time zone: datetime(…, tzinfo=UTC)")
-    seconds = after.total_seconds() if isinstance(after, timedelta) else after
-    try:
-        return TimerChange(
-            name=name or str(sent),
-            at=None if at is None else utc_text(at),
-            after=None if seconds is None else float(seconds),
-            every=every,
-            zone=zone,
-            missed=missed,
-        )
-    except ValidationError as error:
-        raise MalformedMessage(f"timer: {first_error(error)}") from None
 
 
 def _result(response: EnqueueUpdatesResponseV3, returns: Any) -> Any:

@@ -4,14 +4,16 @@ A service is a workspace and a key of it a change set, so that all that is known
 holds for keys. Their ids are digests of their names: who knows the names needs no registry.
 """
 
+from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Final, Literal
 
 from blake3 import blake3
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationError
 
+from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.records import RecordName, Timestamp
-from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel
+from rebaser_core.records import RecordName, Timestamp, utc_text
+from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel, first_error
 
 _ID_BYTES: Final = 16
 
@@ -67,6 +69,49 @@ class TimerChange(WireModel):
     """Whether times of `every` that passed without a call are made up by one call, or left out."""
 
 
+def timer_change(
+    name: str | None,
+    default: RequestId,
+    *,
+    at: datetime | None,
+    after: timedelta | float | None,
+    every: str | None,
+    zone: str | None,
+    missed: Literal["once", "skip"],
+) -> TimerChange | None:
+    """Return the timer that these describe; None for none of them.
+
+    `default` names it, unless `name` does or it makes calls again and again.
+
+    Raises:
+        MalformedMessage: they contradict each other; the message names them as arguments.
+    """
+    words = ("at", at), ("after", after), ("every", every)
+    given = [word for word, each in words if each is not None]
+    if not given:
+        if name is not None or zone is not None:
+            raise MalformedMessage("a timer needs one of at=, after= and every=")
+        return None
+    if len(given) > 1:
+        raise MalformedMessage(f"{' and '.join(given)} are given: a timer takes one of them")
+    if every is not None and name is None:
+        raise MalformedMessage("every= needs a name, timer=, by which it is moved and cancelled")
+    if at is not None and at.tzinfo is None:
+        raise MalformedMessage("at= needs a time zone: datetime(…, tzinfo=UTC)")
+    seconds = after.total_seconds() if isinstance(after, timedelta) else after
+    try:
+        return TimerChange(
+            name=name or str(default),
+            at=None if at is None else utc_text(at),
+            after=None if seconds is None else float(seconds),
+            every=every,
+            zone=zone,
+            missed=missed,
+        )
+    except ValidationError as error:
+        raise MalformedMessage(f"timer: {first_error(error)}") from None
+
+
 class Firing(WireModel):
     """The time of a timer's call that has come."""
 
@@ -96,6 +141,8 @@ class CallRequestV1(Versioned):
     """Name of the timer that is cancelled in place of a call."""
     firing: Firing | None = None
     """Timer that makes this call, of which the key has the arguments."""
+    seal: str | None = None
+    """Proof that a worker wrote `origin` or `firing`."""
 
 
 CallRequest: Final = MessageType("CallRequest", current=CallRequestV1, from_clients=True)

@@ -100,9 +100,7 @@ def _prepare(settings: "Settings") -> None:
     logs.configure(settings.instance_id, level=settings.log_level, mask=redact_text)
 
 
-async def _serve(settings: "Settings", arguments: argparse.Namespace) -> int | None:
-    if arguments.reload:
-        return _serve_anew(arguments.app)
+async def _serve(settings: "Settings", arguments: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
@@ -115,19 +113,16 @@ async def _serve(settings: "Settings", arguments: argparse.Namespace) -> int | N
         if arguments.app:
             from rebaser_server.service import worker
 
-            services = [each for app in arguments.app for each in worker.find_services(app)]
-            await worker.serve(settings, services, shutdown)
+            if arguments.reload:
+                words = [word for app in arguments.app for word in ("--app", app)]
+                await worker.reloading(["serve", *words], shutdown)
+            else:
+                services = [each for app in arguments.app for each in worker.find_services(app)]
+                await worker.serve(settings, services, shutdown)
         else:
             from rebaser_server.service import daemon
 
             await daemon.run(settings, shutdown)
-    return None
-
-
-def _serve_anew(apps: list[str]) -> int:
-    from rebaser_server.service import worker
-
-    return worker.reloading(["serve", *(word for app in apps for word in ("--app", app))])
 
 
 def _exit(*_: object) -> Never:

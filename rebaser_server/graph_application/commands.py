@@ -78,13 +78,16 @@ async def _renew(
 ) -> tuple[SettledRequest, Changes]:
     """Make the values due that were computed with other code, if the request is for ours.
 
-    That of another process is left to one with the same code: it asks again.
+    That of another process is left to one with the same code: it asks again, and its requests would
+    keep this run from ever being quiet, so the run ends as soon as it is idle.
     """
     change_set, code = ownership.loader.change_set, ownership.code
     content = content_of(ownership.state)
 
-    def find() -> tuple[dict[str, CodeVersion], list[AnyUpdate]]:
-        due = outdated(code) if is_renewal(message.id, change_set, code) else {}
+    def find() -> tuple[dict[str, CodeVersion], list[AnyUpdate]] | None:
+        if not is_renewal(message.id, change_set, code):
+            return None
+        due = outdated(code)
         updates: list[AnyUpdate] = []
         for func_id in content.graph.funcs if due else ():
             func = func_definition(content.graph, func_id)
@@ -94,7 +97,11 @@ async def _renew(
                 updates += [func.model_copy(update={"code": other}), func]
         return due, updates
 
-    due, updates = await asyncio.to_thread(find)
+    found = await asyncio.to_thread(find)
+    if found is None:
+        ownership.is_for_another = True
+        return settled, {}
+    due, updates = found
     if not due:
         return settled, {}
     batch = Batch(updates, head_side=None if content.edits is None else [])

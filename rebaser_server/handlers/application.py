@@ -17,21 +17,19 @@ from rebaser_core.messages import EnqueueUpdatesRequest
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE, header
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
 from rebaser_server.handlers.execution import HandlerExecution
-from rebaser_server.handlers.sending import Alarms, CallPlanner
+from rebaser_server.handlers.sending import Alarms, CallPlanner, Seals
 from rebaser_server.handlers.service import (
+    SENDS_BYTES,
     CallRefused,
     CallUnkeepable,
     Context,
     Reject,
     Service,
 )
-from rebaser_server.handlers.states import StateAnswers
 from rebaser_server.handlers.times import LATE, first_time, next_time, time_of
 from rebaser_server.processor.application import (
     Application,
@@ -54,10 +52,10 @@ class HandlerApplication(KeyMachine, Application):
     ) -> None:
         super().__init__(batches.files)
         self._streams = streams
-        self._batches = batches
         self._services = services
         self._execution = HandlerExecution()
-        self._alarms = Alarms(streams)
+        self._seals = Seals(batches.files)
+        self._alarms = Alarms(streams, self._seals)
         self._directory = Directory(streams, services)
 
     def read(self, request: Delivery) -> CallRequestV1:
@@ -76,6 +74,8 @@ class HandlerApplication(KeyMachine, Application):
     ) -> Applied:
         if not isinstance(message, CallRequestV1):
             raise TypeError(f"{type(message).__name__} is no call")
+        if (message.origin or message.firing) and message.seal != await self._seals.of(message):
+            raise Unprocessable("its origin or firing is not of a worker of this deployment")
         content = content_of(ownership.state)
         end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
         if reason := closed_reason(ownership.state):
@@ -182,6 +182,12 @@ class HandlerApplication(KeyMachine, Application):
         result = handler.plain_result(returned)
         after = service.dump_state(context.state)
         is_new = after != before or content.version != service.state_version
+        size = sum(len(send.arguments) for send in context.sends)
+        if size > SENDS_BYTES:  # a commit has all of them
+            raise CallUnkeepable(
+                f"the arguments that {handler.name} sends have {size:,} bytes, more than "
+                f"{SENDS_BYTES:,}"
+            )
         timers: dict[str, Timer | None] = dict.fromkeys(context.cancelled)
         sends: list[Outgoing] = []
         for send in context.sends:
@@ -280,7 +286,7 @@ class HandlerApplication(KeyMachine, Application):
         )
 
     def planner(self, change_set: ChangeSet) -> CallPlanner:
-        return CallPlanner(self._streams, self._alarms, change_set)
+        return CallPlanner(self._streams, self._seals, self._alarms, change_set)
 
     async def prepare(self) -> None:
         """Enter the services, so that callers find them as soon as this worker takes calls."""
@@ -288,15 +294,11 @@ class HandlerApplication(KeyMachine, Application):
 
     async def run(self) -> Never:
         """Keep the directory of services and keys, and hear alarms, until cancelled."""
-        async with (
-            StateAnswers(self._streams, self._open_loader).serve(),
-            background(self._directory.run()),
-            background(self._alarms.run()),
-        ):
-            await wait_forever()
-
-    def _open_loader(self, change_set: ChangeSet) -> StateLoader:
-        return StateLoader(change_set, CommitLog(self._streams, change_set), self._batches, self)
+        try:
+            async with background(self._directory.run()), background(self._alarms.run()):
+                await wait_forever()
+        finally:
+            self._execution.close()
 
 
 def _heard(content: KeyContent, refused: CallRequestV1) -> CallEffect | None:

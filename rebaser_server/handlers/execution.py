@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
@@ -70,13 +71,19 @@ class _Loop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        # Stopped: what is on it was given up, and may be tried again elsewhere.
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
 
     def submit(self, work: Callable[[], object]) -> None:
         """Submit `work`, for the loop to call. Of many, only the first one wakes it up."""
         self._waiting.append(work)
         if not self._is_woken:
             self._is_woken = True
-            self.loop.call_soon_threadsafe(self._drain)
+            with suppress(RuntimeError):  # closed: it was stopped, and no caller waits
+                self.loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         # Before the look: what is appended behind it wakes the loop again.
@@ -100,7 +107,8 @@ class _Loop:
         return "" if task is None else task.get_name()
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """End it once the code that it runs lets it turn; its other calls are cancelled."""
+        self.submit(self.loop.stop)
 
 
 class _Threads:
@@ -178,7 +186,7 @@ class HandlerExecution:
         call.outcome.add_done_callback(drop_error)
         work = partial(handler.function, context, *arguments, **named)
         self._calls[call] = None
-        if self._watcher is None:
+        if self._watcher is None or self._watcher.done():
             self._watcher = loop.create_task(self._watch(), name="watch handlers")
         end = partial(self._end, loop, call)
         try:
@@ -267,11 +275,15 @@ class HandlerExecution:
         while self._calls:
             await asyncio.sleep(_LOOK_EVERY)
             now = clock()
-            for loop in {each.loop for each in self._calls if each.loop is not None}:
+            # Asked at the look before, and silent since.
+            loops = {each.loop for each in self._calls if each.loop is not None}
+            blocked = {loop for loop in loops if loop.silent_since is not None}
+            for loop in loops:
                 self._look(loop, now)
             for call in [each for each in self._calls if each.until <= now]:
-                self._end_late(call)
-        self._watcher = None
+                # On a blocked loop it may have had no turn: another call took its time.
+                if call.loop not in blocked or call.loop.running == call.name:
+                    self._end_late(call)
 
     def _look(self, loop: _Loop, now: float) -> None:
         """Name who blocks the loop; once that call is too late, leave the loop to it."""
@@ -293,6 +305,7 @@ class HandlerExecution:
         log.error("loop of handlers left", blocked_by=culprit, calls=len(calls))
         if self._on is loop:
             self._on = None
+        loop.stop()
         for call in calls:
             if call.name != culprit and not call.outcome.done():
                 held_up = HandlerHeldUp(f"{culprit} blocked the loop of handlers")
@@ -300,9 +313,6 @@ class HandlerExecution:
 
     def _end_late(self, call: _Call) -> None:
         loop = call.loop
-        # On a blocked loop it may have had no turn: it is the blocking one's time that passed.
-        if loop is not None and loop.silent_since is not None and loop.running != call.name:
-            return
         if call.outcome.done():
             return
         name, limit = call.handler.name, call.handler.timeout

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
+from secrets import token_bytes
 from typing import Any, Final, Never
 
 import orjson
@@ -43,6 +44,7 @@ from rebaser_core.requests import message_id, publish_request, retry
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import AUTHOR, MESSAGE_ID
 from rebaser_server.commit_log.state import Batch, Content
+from rebaser_server.files import SEAL_KEY, StoreFiles
 from rebaser_server.handlers.content import KeyContent, Outgoing, Timer
 from rebaser_server.handlers.service import CallRefused
 from rebaser_server.handlers.times import time_of
@@ -55,8 +57,37 @@ log: Final = structlog.get_logger()
 
 _RETRY_FOR: Final = 20.0
 """Seconds for which a send is tried again before the job is put off."""
+_SEAL_KEY_BYTES: Final = 32  # as a key of BLAKE3 has
 _AT_ONCE: Final = 16
 """Number of targets that a key sends to at a time."""
+
+
+class Seals:
+    """Proofs that a worker of this deployment made a call, and that no client did (O6).
+
+    A forged place among what a key sent would make its later calls pass for repetitions.
+    """
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        self._secret: bytes | None = None
+
+    async def of(self, call: CallRequestV1) -> str:
+        """Return the proof. Raises `OSError` if the store does not answer."""
+        if self._secret is None:
+            self._secret = await asyncio.to_thread(self._load)
+        parts: list[object] = [call.id, call.workspace_id, call.change_set_id]
+        if (origin := call.origin) is not None:
+            parts += ["origin", origin.change_set_id, origin.sequence, origin.index]
+        if (firing := call.firing) is not None:
+            parts += ["firing", firing.name, firing.at]
+        made = json.dumps([str(part) for part in parts])
+        return blake3(made.encode(), key=self._secret).hexdigest(16)
+
+    def _load(self) -> bytes:
+        # Of workers that start at once one gives the secret, and all of them read that one.
+        self._files.put_if_absent(SEAL_KEY, token_bytes(_SEAL_KEY_BYTES))
+        return bytes(self._files.get(SEAL_KEY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +95,7 @@ class CallPlanner(JobPlanner):
     """Plans what a key sends."""
 
     streams: Streams
+    seals: Seals
     alarms: "Alarms"
     change_set: ChangeSet
 
@@ -80,7 +112,7 @@ class CallPlanner(JobPlanner):
 
 @dataclass(frozen=True, slots=True)
 class Sent(JobResult):
-    """All that was to be sent is stored: there is nothing to apply."""
+    """Outcome of sends that are stored: there is nothing to apply."""
 
     recomputed: int
     changed: int = 0
@@ -141,7 +173,7 @@ class SendJob(Job):
         work += [arm(name, timer) for name, timer in self.timers]
         try:
             await _all(work)
-        except (NotConfirmed, QueueFull, JetStreamError) as error:
+        except (NotConfirmed, QueueFull, JetStreamError, OSError) as error:
             raise EvaluatorAway(f"calls wait to be sent: {error}") from error
         return Sent(self.affected)
 
@@ -149,7 +181,7 @@ class SendJob(Job):
         raise EvaluatorAway(f"what is to be sent is never dropped: {message}")
 
     async def _send(self, call: Outgoing) -> None:
-        streams, target = self.of.streams, key_of(call.service, call.key)
+        target = key_of(call.service, call.key)
         request = CallRequestV1(
             id=RequestId.from_str(call.id),
             workspace_id=target.workspace_id,
@@ -166,13 +198,18 @@ class SendJob(Job):
             ),
             timer=None if call.timer is None else TimerChange.from_wire(call.timer),
         )
-        await publish_call(streams, target, request, f"{self.service}/{self.key}")
+        await publish_call(self.of.streams, self.of.seals, request, f"{self.service}/{self.key}")
 
 
-async def publish_call(
-    streams: Streams, target: ChangeSet, call: CallRequestV1, author: str
-) -> None:
-    """Store a call, and make sure that its key has a task. Raises as `publish_request`."""
+async def publish_call(streams: Streams, seals: Seals, call: CallRequestV1, author: str) -> None:
+    """Seal and store a call, and make sure that its key has a task.
+
+    Raises:
+        OSError: the store does not answer.
+        Exception: as `publish_request`.
+    """
+    target = ChangeSet(call.workspace_id, call.change_set_id)
+    call = call.model_copy(update={"seal": await seals.of(call)})
     headers, payload = CallRequest.encode(call)
     headers[MESSAGE_ID] = message_id(call.id, target, payload)
     headers[AUTHOR] = author
@@ -212,8 +249,9 @@ class Alarms:
     what had rung before a kill; a timer that was moved since, or rang, takes no notice.
     """
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, seals: Seals) -> None:
         self._streams = streams
+        self._seals = seals
         self.stream: Final = streams.prefixed("REBASER_ALARMS")
 
     def require(self) -> None:
@@ -310,8 +348,8 @@ class Alarms:
                     raise JetStreamError(str(error)) from error
                 try:
                     await self._ring(ring)
-                except (NotConfirmed, QueueFull) as error:
-                    log.warning("timer waits for room in the queue", error=str(error))
+                except (NotConfirmed, QueueFull, OSError) as error:
+                    log.warning("timer's call waits", error=str(error))
                     await ring.nak(delay=_RETRY_DELAY)
 
     async def _ring(self, ring: Delivery) -> None:
@@ -330,6 +368,6 @@ class Alarms:
             handler="_",
             firing=Firing(name=said["name"], at=said["at"]),
         )
-        await publish_call(self._streams, target, call, f"timer {said['name']}"[:200])
+        await publish_call(self._streams, self._seals, call, f"timer {said['name']}"[:200])
         # Behind the request: an alarm that is heard twice is one request, one that is lost is none.
         await ring.ack(confirm=True)

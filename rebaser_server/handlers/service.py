@@ -35,10 +35,16 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError
 
 from rebaser_core import codecs
-from rebaser_core.calls import ServiceRecordV1, TimerChange, derived_id, service_id
+from rebaser_core.calls import (
+    ServiceRecordV1,
+    TimerChange,
+    derived_id,
+    service_id,
+    timer_change,
+)
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.records import RecordName, utc_text
+from rebaser_core.records import RecordName
 from rebaser_core.versioning import first_error
 
 StateT = TypeVar("StateT")
@@ -54,7 +60,7 @@ RESULT_BYTES: Final = 256 * 1024
 MAX_SENDS: Final = 1_000
 """Maximum number of calls that one call sends, and of timers that it changes."""
 SENDS_BYTES: Final = 256 * 1024
-"""Maximum size of the arguments of these, as JSON."""
+"""Maximum size of the arguments of all of these, as JSON."""
 
 _NAME: Final = TypeAdapter(RecordName)
 _is_handler_name: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}").fullmatch
@@ -178,7 +184,12 @@ class OtherKey:
             raise ServiceMisused(f"{handler!r:.80} is no name of a handler")
         if len(self._sends) >= MAX_SENDS:
             raise ServiceMisused(f"a call sends at most {MAX_SENDS:,} others")
-        change = timer_change(timer, at=at, after=after, every=every, zone=zone, missed=missed)
+        try:
+            change = timer_change(
+                timer, RequestId(), at=at, after=after, every=every, zone=zone, missed=missed
+            )
+        except MalformedMessage as error:
+            raise ServiceMisused(str(error)) from None
         text = _json(named or list(arguments), f"the arguments of {handler}")
         self._sends.append(Send(self._service, self._key, handler, text, change))
 
@@ -193,47 +204,6 @@ class Send:
     arguments: str
     """A list or an object, as JSON."""
     timer: TimerChange | None = None
-
-
-def timer_change(
-    name: str | None,
-    *,
-    at: datetime | None,
-    after: timedelta | float | None,
-    every: str | None,
-    zone: str | None,
-    missed: typing.Literal["once", "skip"],
-) -> TimerChange | None:
-    """Return the timer that these describe; None for none of them.
-
-    Raises:
-        ServiceMisused: they contradict each other.
-    """
-    given = [
-        word for word, each in (("at", at), ("after", after), ("every", every)) if each is not None
-    ]
-    if not given:
-        if name is not None or zone is not None:
-            raise ServiceMisused("a timer needs one of at=, after= and every=")
-        return None
-    if len(given) > 1:
-        raise ServiceMisused(f"{' and '.join(given)} are given: a timer takes one of them")
-    if every is not None and name is None:
-        raise ServiceMisused("a timer with every= needs a name, timer=, by which it is cancelled")
-    if at is not None and at.tzinfo is None:
-        raise ServiceMisused("at= needs a time zone: datetime(…, tzinfo=UTC)")
-    seconds = after.total_seconds() if isinstance(after, timedelta) else after
-    try:
-        return TimerChange(
-            name=name or str(RequestId()),
-            at=None if at is None else utc_text(at),
-            after=None if seconds is None else float(seconds),
-            every=every,
-            zone=zone,
-            missed=missed,
-        )
-    except ValidationError as error:
-        raise ServiceMisused(f"timer: {first_error(error)}") from error
 
 
 def _checked(name: str, what: str) -> str:

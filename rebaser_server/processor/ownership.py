@@ -81,6 +81,9 @@ class Ownership:
         """Ids of the requests that the staged commits settle."""
         self.spoiled = False
         """Whether the content may hold what the log does not, see `spoil`."""
+        self.is_for_another = False
+        """Whether a request is best answered by another process: the run ends once it is idle, and
+        waits for no quiet period."""
         self.unreleased_owner = ""
         """The previous owner, if it never released the change set."""
 

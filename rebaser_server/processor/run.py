@@ -175,7 +175,8 @@ class ChangeSetRun:
 
     def _idle_timeout(self) -> float:
         """Seconds without a request until the run asks whether the change set is idle."""
-        left = self._last_request + self._settings.quiet_period - self._clock()
+        quiet = 0.0 if self._ownership.is_for_another else self._settings.quiet_period
+        left = self._last_request + quiet - self._clock()
         companion = self._companion
         if companion is not None and companion.busy:
             return min(max(POLL_EVERY, left), companion.patience)

@@ -3,11 +3,9 @@
 import asyncio
 import importlib
 import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +14,11 @@ import structlog
 from rebaser_core.errors import RebaserError
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.errors import Interrupted
 from rebaser_server.files import IN_NATS
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import Service
+from rebaser_server.ops.service_presentation import ServicePresentation
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules
 from rebaser_server.runtime.tasks import Shutdown, on_signals, switch_often
@@ -115,7 +115,9 @@ async def serve(
         exempt_modules()
         ready(page)
 
-    await composition.serve(settings, make, shutdown, ready=is_ready)
+    await composition.serve(
+        settings, make, shutdown, ready=is_ready, make_presentation=ServicePresentation
+    )
 
 
 def settings_of_worker(settings: Settings) -> Settings:
@@ -126,30 +128,35 @@ def settings_of_worker(settings: Settings) -> Settings:
     return settings.model_copy(update={"store": store, "dvu_max_attempts": _FOR_EVER})
 
 
-def reloading(arguments: Sequence[str]) -> int:
-    """Run this program with these arguments, anew whenever one of its modules' files changes."""
-    while True:
-        child = subprocess.Popen([sys.executable, "-m", "rebaser_server", *arguments])  # noqa: S603
-        try:
-            changed = _await_change(child)
-        except KeyboardInterrupt:
-            child.send_signal(signal.SIGINT)
-            return child.wait()
-        if changed is None:
-            # It ended by itself, say for a mistake in the code: the next change may mend it.
-            log.warning("worker ended", exit_code=child.returncode)
-            changed = _await_change(None)
-        else:
-            child.terminate()
-            child.wait()
-        log.info("reloading", changed=str(changed))
+async def reloading(arguments: Sequence[str], shutdown: Shutdown) -> None:
+    """Run this program with these arguments, anew whenever one of its modules' files changes.
+
+    At a shutdown the worker is stopped in order first.
+    """
+    command = sys.executable, "-m", "rebaser_server", *arguments
+    with suppress(Interrupted):
+        while True:
+            # In a session of its own: Ctrl-C would reach it twice, and a second signal is no wait.
+            child = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+            try:
+                async with shutdown.interrupts():
+                    changed = await _change(child)
+                    if changed is None:
+                        # It ended by itself, say for a mistake that the next change may mend.
+                        log.warning("worker ended", exit_code=child.returncode)
+                        changed = await _change(None)
+            finally:
+                if child.returncode is None:
+                    child.terminate()
+                await child.wait()
+            log.info("reloading", changed=str(changed))
 
 
-def _await_change(child: "subprocess.Popen[bytes] | None") -> Path | None:
-    """Return the file that changed; None once the child has ended."""
+async def _change(child: asyncio.subprocess.Process | None) -> Path | None:
+    """Return the file that changes next; None if the child ends before."""
     seen = dict(_stamps())
-    while child is None or child.poll() is None:
-        time.sleep(_LOOK_EVERY)
+    while child is None or child.returncode is None:
+        await asyncio.sleep(_LOOK_EVERY)
         for path, stamp in _stamps():
             if seen.get(path) != stamp:
                 return path

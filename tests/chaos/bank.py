@@ -1,6 +1,6 @@
 """A bank whose accounts are keys: `rebaser serve --app tests.chaos.bank:bank`.
 
-Whatever takes effect twice, not at all, or in another order shows in the books of two accounts.
+The books of two accounts show a transfer that is lost, doubled or out of order.
 """
 
 import random

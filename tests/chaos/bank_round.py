@@ -180,7 +180,7 @@ class ChaosPayer:
                 self.history.add(Kind.NO_REPLY, request=str(request), change_set=str(change_set))
 
     def _stored(self) -> set[RequestId]:
-        """Those that were stored; one that a client gave up before may not be."""
+        """Requests that were stored; one that a client gave up before may not be."""
         return {RequestId.from_str(event.data["request"]) for event in self.history.of(Kind.STORED)}
 
 
@@ -268,7 +268,7 @@ async def _have_rung(deployment: Deployment, names: list[str]) -> bool:
 
 
 async def _account(deployment: Deployment, name: str, is_clock: bool) -> Mapping[str, Any]:
-    """As checkpoint and log have it."""
+    """State as checkpoint and log have it."""
     change_set: ChangeSet = key_of(bank.name, name)
     archive = deployment.archive(change_set)
     machine = HandlerApplication(deployment.streams, archive.batches, {bank.name: bank})

@@ -1,4 +1,4 @@
-"""What must hold of calls between keys: judged from the logs, and from the books of a bank.
+"""Rules of calls between keys: judged from the logs, and from the books of a bank.
 
 Pure, as the judge.
 """

@@ -316,7 +316,7 @@ class _Round:
 
 
 def write_down_daemons(places: Sequence[Seat], history: History) -> None:
-    """What all daemons logged, and what they hold in the end."""
+    """Logs of all daemons, and what they hold in the end."""
     for seat in places:
         if rss := seat.rss():
             history.add(Kind.MEMORY, name=seat.instance, rss=rss)
@@ -331,7 +331,7 @@ def write_down_daemons(places: Sequence[Seat], history: History) -> None:
 async def write_down_values(
     deployment: Deployment, change_set: ChangeSet, history: History
 ) -> None:
-    """As checkpoint and log have them; none of a change set that is closed."""
+    """The values that checkpoint and log hold; none of a change set that is closed."""
     state = await deployment.archive(change_set).load()
     if state.control.closing is None:
         workspace, values = str(change_set.workspace_id), graph_of(state).values.values()

@@ -43,7 +43,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint writes."""
+    """Content of a checkpoint."""
 
     commit: int
     total: int

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from rebaser_core.calls import key_of
+from rebaser_core.calls import CallRequestV1, key_of
+from rebaser_core.ids import ChangeSet
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.checkpoints import content_of
 from rebaser_server.handlers.content import KeyContent
+from rebaser_server.handlers.sending import Seals
 from rebaser_server.handlers.service import Service
 from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.worker import serve
@@ -40,6 +42,11 @@ class Working:
             await ready.wait()
             yield
             shutdown.set()
+
+    async def sealed(self, call: CallRequestV1) -> CallRequestV1:
+        """Return the call as a worker sends it."""
+        files = self.deployment.archive(ChangeSet(call.workspace_id, call.change_set_id)).batches
+        return call.model_copy(update={"seal": await Seals(files.files).of(call)})
 
     def key(self, service: str, key: str) -> Any:
         """Return the client's handle of a key."""

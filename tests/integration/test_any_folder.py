@@ -17,7 +17,7 @@ import pytest
 from rebaser_client.client import connect
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import Checkpoints
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import OF_README, ROOT
 
 PRINTABLE = "".join(sorted({*string.printable} - {*string.whitespace} - {"/"})) + " "
 ALL = f"{PRINTABLE}%2F%20x ü\N{GRINNING FACE}\n"
@@ -99,7 +99,7 @@ async def test_values_are_computed_and_kept_in_any_folder(
     """The README's program, a checkpoint, and what of it is there after a restart."""
     folder = tmp_path / ALL
     folder.mkdir()
-    [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    [example] = re.findall(OF_README, (ROOT / "README.md").read_text(), re.DOTALL)
     inherited = environment(folder, installation)
     idle = {"REBASER_SPARK__WARM": "false"}
     where = {"REBASER_SPARK__MIN_AFFECTED": "0"} if all_on_spark else idle

@@ -10,7 +10,7 @@ import pytest
 
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
-from rebaser_core.calls import CallRequest, CallRequestV1, Origin, key_of
+from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of
 from rebaser_core.errors import NotConfirmed
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import utc_text
@@ -75,9 +75,10 @@ class Room:
         origin = Origin(change_set_id=sender.change_set_id, sequence=place[0], index=place[1])
         return await self.send(handler="hear", arguments=[word], origin=origin)
 
-    async def send(self, **what: Any) -> RequestId:
+    async def send(self, *, is_forged: bool = False, **what: Any) -> RequestId:
         target, sent = key_of("rooms", self._name), RequestId()
         call = CallRequestV1(id=sent, **target._asdict(), service="rooms", key=self._name, **what)
+        call = call if is_forged else await self._working.sealed(call)
         headers, payload = CallRequest.encode(call)
         headers[MESSAGE_ID] = str(sent)
         await publish_request(self._streams, target, headers, payload)
@@ -99,7 +100,7 @@ def working(deployment: Deployment) -> Working:
 
 
 async def test_a_call_that_was_heard_takes_no_effect_again_under_any_id(working: Working) -> None:
-    """O4, whatever is remembered of ids: the place among the sender's calls says it."""
+    """O4: its place among the sender's calls tells a repetition, without any memory of ids."""
     room = Room(working, "r-1")
     async with working.worker(room_service()):
         await room.hear("one", (7, 0))
@@ -111,6 +112,38 @@ async def test_a_call_that_was_heard_takes_no_effect_again_under_any_id(working:
         await room.hear("of another", (1, 0), key_of("rooms", "other"))
 
         assert await room.words() == ["one", "two", "three", "of another"]
+
+
+@pytest.mark.parametrize("seal", [None, "", "0" * 32])
+async def test_a_place_that_a_client_forged_is_no_place(working: Working, seal: str | None) -> None:
+    """O6: the call becomes a dead letter, and what the named key sends later takes effect."""
+    room = Room(working, "r-1")
+    origin = Origin(change_set_id=SENDER.change_set_id, sequence=1 << 40)
+    async with working.worker(room_service()):
+        await room.hear("one", (7, 0))
+        forged = await room.send(
+            handler="hear", arguments=["forged"], origin=origin, seal=seal, is_forged=True
+        )
+        await room.hear("two", (8, 0))
+
+        assert await room.words() == ["one", "two"]
+        with pytest.raises(RequestDead, match="not of a worker of this deployment"):
+            await room.key.outcome(forged)
+
+
+async def test_a_time_that_a_client_forged_fires_no_timer(working: Working) -> None:
+    """O6: a timer calls when its time has come, and not when a caller says so."""
+    room = Room(working, "r-1")
+    async with working.worker(room_service()):
+        await room.key.send("hear", "later", after=3600, timer="t")
+        [timer] = await room.key.timers()
+        firing = Firing(name="t", at=timer.next)
+        forged = await room.send(handler="_", firing=firing, is_forged=True)
+
+        assert await room.words() == []
+        assert len(await room.key.timers()) == 1
+        with pytest.raises(RequestDead):
+            await room.key.outcome(forged)
 
 
 async def test_a_call_that_was_refused_is_refused_for_good(working: Working) -> None:
@@ -247,7 +280,7 @@ def _timer(seconds: float, set_by: int) -> Timer:
 
 async def test_an_alarm_that_a_former_run_sets_late_replaces_none(working: Working) -> None:
     """O5: a frozen run goes on with its job, while the next one has moved the timer."""
-    alarms = Alarms(working.deployment.streams)
+    alarms = Alarms(working.deployment.streams, mock.Mock())
     async with working.worker(room_service()):
         room = Room(working, "r-1")
         await room.key.send("hear", "rung", after=3600, timer="t")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -237,6 +238,10 @@ async def test_what_cannot_be_kept_is_a_dead_letter_at_once(working: Working) ->
             return float("nan")
         if what == "object":
             return object()
+        if what == "sends":
+            for _ in range(3):
+                ctx.to("other").send("give", "x" * 100_000)
+            return None
         ctx.state = "x" * 300_000 if what == "large" else {1: object()}
         return None
 
@@ -245,6 +250,7 @@ async def test_what_cannot_be_kept_is_a_dead_letter_at_once(working: Working) ->
         "object": "what give returned cannot be kept as JSON",
         "large": r"the state of wide would have 300,002 bytes, more than 262,144",
         "state": "the state of wide cannot be kept as JSON",
+        "sends": r"the arguments that give sends have 300,012 bytes, more than 262,144",
     }
     async with working.worker(service):
         for what, reason in reasons.items():
@@ -489,7 +495,10 @@ async def has_service(deployment: Deployment, name: str) -> bool:
     return name in {each.name for each in found}
 
 
-async def test_a_worker_reloads_changed_code(deployment: Deployment, app: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+async def test_a_worker_reloads_changed_code_and_stops_with_its_program(
+    deployment: Deployment, app: Path, stop: signal.Signals
+) -> None:
     worker = await serving(deployment, app, "--reload")
     try:
         await eventually(lambda: has_service(deployment, "counts"))
@@ -502,9 +511,19 @@ async def test_a_worker_reloads_changed_code(deployment: Deployment, app: Path) 
             return await key.call("add", 1) == before + 10
 
         await eventually(adds_tens)
+        [child] = children_of(worker.pid)
     finally:
-        worker.terminate()
-        await worker.wait()
+        worker.send_signal(stop)
+        assert await worker.wait() == 0
+    assert not is_there(child)
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def is_there(pid: str) -> bool:
+    return Path("/proc", pid).exists()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import OF_README, ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("installation")]
 
@@ -122,7 +122,7 @@ async def test_the_client_alone_runs_the_example_of_the_readme(
     await deployment.start()
     [wheel] = (built / "dist").glob("*.whl")
     alone = venv(tmp_path / "alone", wheel)
-    [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    [example] = re.findall(OF_README, (ROOT / "README.md").read_text(), re.DOTALL)
     example = example.replace("nats://127.0.0.1:4222", deployment.nats.url)
 
     said = await asyncio.to_thread(run, alone / "python", "-c", example, cwd=tmp_path)

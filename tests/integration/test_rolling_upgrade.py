@@ -88,7 +88,7 @@ async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost
                 group.create_task(each.ask(over))
             await eventually(lambda: any(left_for_newer(d, "Request version 2") for d in old))
             first = await replaced(deployment, old[0])
-            await eventually(lambda: left_for_newer(old[1], "Commit version 2"), within=60)
+            await eventually(lambda: left_for_newer(old[1], "Commit version 3"), within=60)
             second = await replaced(deployment, old[1])
             over.set()
         responses = [await asyncio.gather(*each.replies) for each in asking]

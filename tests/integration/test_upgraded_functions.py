@@ -85,6 +85,16 @@ async def until(deployment: Deployment, change_set: ChangeSetHandle, expected: l
     await deployment.at_rest()
 
 
+async def start_later(deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a daemon with an upgraded function, beside those with the earlier one."""
+    later = site.directory / "later"
+    site.install("priced", "1.1", "value + 100", later)
+    site.install("shipped", "2.0", "value", later)
+    path = os.environ["PYTHONPATH"].replace(str(site.directory / "site"), str(later))
+    monkeypatch.setenv("PYTHONPATH", path)
+    await deployment.start("later")
+
+
 async def test_exactly_the_values_of_the_upgraded_function_are_computed_anew(
     deployment: Deployment, site: Site
 ) -> None:
@@ -133,12 +143,7 @@ async def test_while_two_codes_are_there_values_move_to_the_later_one_and_rest(
     branch = await change_set.fork("july")
     await deployment.at_rest()
 
-    later = site.directory / "later"
-    site.install("priced", "1.1", "value + 100", later)
-    site.install("shipped", "2.0", "value", later)
-    path = os.environ["PYTHONPATH"].replace(str(site.directory / "site"), str(later))
-    monkeypatch.setenv("PYTHONPATH", path)
-    await deployment.start("later")
+    await start_later(deployment, site, monkeypatch)
 
     await until(deployment, change_set, [n + 100 for n in range(COUNT)])
     for number in range(5):  # either of them takes it
@@ -146,3 +151,17 @@ async def test_while_two_codes_are_there_values_move_to_the_later_one_and_rest(
             g.source("net/0", number)
         await until(deployment, change_set, [number + 100, *range(101, 100 + COUNT)])
     await until(deployment, branch, [n + 100 for n in range(COUNT)])
+
+
+async def test_a_daemon_with_earlier_code_lets_a_change_set_go_that_the_later_one_asks_for(
+    deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the requests to compute anew come more often than it would be quiet."""
+    await deployment.start("older", QUIET_PERIOD="600")
+    change_set = await deployment.client.workspace("shop").create()
+    async with change_set.edit() as g:
+        shop(g)
+
+    await start_later(deployment, site, monkeypatch)
+
+    await until(deployment, change_set, [n + 100 for n in range(COUNT)])

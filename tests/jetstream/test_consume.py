@@ -172,7 +172,8 @@ async def test_draining_ends_the_iteration_after_what_has_come(js: JetStream) ->
 
 async def test_draining_wakes_who_waits(js: JetStream) -> None:
     consumer = await looked_up(js)
-    async with consumer.messages() as messages:
+    # No heartbeat that fails to come wakes it in this time.
+    async with consumer.messages(expires=600, idle_heartbeat=200) as messages:
         waiting = asyncio.ensure_future(anext(messages))
         await eventually(lambda: messages._engine.budget.messages > 0)
         await messages.drain()

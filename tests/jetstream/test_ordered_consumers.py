@@ -364,9 +364,10 @@ async def test_a_drained_reader_ends_after_what_has_come(
 
 async def test_stopping_ends_the_reading_of_who_waits(js: JetStream) -> None:
     await filled(js)
-    async with OrderedPushConsumer(js, "S") as reader:
+    # It waits: nothing is stored, and no heartbeat that fails to come wakes it in this time.
+    async with OrderedPushConsumer(js, "S", idle_heartbeat=60) as reader:
         waiting = asyncio.ensure_future(reader.next())
-        await asyncio.sleep(0)
+        await eventually(lambda: bool(reader._inbox._changed._waiters))
         await reader.stop()
 
         async with asyncio.timeout(30):

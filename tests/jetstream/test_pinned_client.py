@@ -189,7 +189,8 @@ async def test_that_none_is_pinned_is_success_for_unpinning(js: JetStream) -> No
 async def test_pulls_made_before_the_pin_came_hold_nothing_up(js: JetStream) -> None:
     """The server leaves all but the one waiting whose message brought it."""
     await two_clients(js)
-    async with PullConsumer(js, "S", "d", group=JOBS) as pull:
+    pulling = PullConsumer(js, "S", "d", group=JOBS, expires=600, idle_heartbeat=200)
+    async with pulling as pull:
         for number, free in ((1, 1), (2, 4)):
             taking = asyncio.create_task(pull.take(free))
             await eventually(lambda number=number: waiting_pulls(js, number))

@@ -148,7 +148,8 @@ class Bank:
 
     def _application(self, streams: Any, batches: Any) -> HandlerApplication:
         application = HandlerApplication(streams, batches, {bank.name: bank})
-        application._files = self._files  # type: ignore[assignment] - of which it uses these calls
+        # Of which these use the calls below.
+        application._files = application._seals._files = self._files  # type: ignore[assignment]
         return application
 
     def machine(self) -> StateMachine:
@@ -180,6 +181,11 @@ class _Memory:
     def put(self, path: str, data: bytes) -> None:
         self._answer()
         self._files[path] = data
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._answer()
+        # A seed gives one history: what would be drawn is always the same.
+        self._files.setdefault(path, bytes(len(data)))
 
     def get(self, path: str) -> Any:
         self._answer()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rebaser_client import NoSuchService
-from rebaser_core.calls import key_of, service_id
+from rebaser_core.calls import StateQuery, StateQueryV1, StateReply, key_of, service_id
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NatsUnreachable
 from rebaser_server.handlers import Context, Service
@@ -126,3 +126,27 @@ async def test_a_client_sets_no_alarms_and_describes_no_services(
         await client.connection.ping(30)
 
     assert len(violations(nats_server)) == len(subjects)
+
+
+async def test_a_state_is_told_to_nobody_who_asks_by_the_subject_of_another_key(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Permissions are by subject: a client that is bound to a service reads no other one's keys."""
+    asked = StateQueryV1(id=RequestId(), **COUNTER._asdict())
+    headers, payload = StateQuery.encode(asked)
+    async with working(nats_server, tmp_path), client_of(nats_server) as client:
+        await client.service("counters").key("clicks").call("add", 7)
+
+        own, other = [
+            StateReply.decode(answer.headers or {}, answer.data)
+            for answer in [
+                await client._streams.js.connection.request(
+                    client._streams.states(where), payload, headers=headers, timeout=30
+                )
+                for where in (COUNTER, key_of("others", "clicks"))
+            ]
+        ]
+
+    assert own.state == {"total": 7}
+    assert (other.state, other.key, other.commit) == (None, None, 0)
+    assert other.error is not None

@@ -43,12 +43,15 @@ async def test_it_is_worth_nothing_once_the_log_moved() -> None:
 
 async def test_a_commit_of_another_past_in_the_same_place_is_another_one() -> None:
     """As after NATS was restored from a backup."""
-    released = StateCache(10**6)
-    released.keep(CHANGE_SET, state_of(commit()), 0, None)
-    assert await released.take(CHANGE_SET, LogEnd(7, commit())) is None
-
-    released.keep(CHANGE_SET, state_of(commit()), 0, None)
-    assert await released.take(CHANGE_SET, LogEnd()) is None
+    released, entry = StateCache(10**6), commit()
+    for end, is_its_own in (
+        (LogEnd(7, entry), True),
+        (LogEnd(7, commit()), False),
+        (LogEnd(8, entry), False),
+        (LogEnd(), False),
+    ):
+        released.keep(CHANGE_SET, state_of(entry), 0, entry)
+        assert (await released.take(CHANGE_SET, end) is not None) is is_its_own
 
 
 async def test_the_commit_that_the_log_may_end_with_is_known_while_the_state_is_kept() -> None:
