@@ -75,6 +75,8 @@ class LogEntry:
     """Sequence of the commit, for `rebaser values --at` and `rebaser revert`."""
     time: datetime
     """Time at which the commit was stored, by the server's clock."""
+    stored: datetime
+    """Time at which the request was stored, by the server's clock."""
     request: RequestId
     outcome: RequestOutcome
     author: str | None
@@ -102,6 +104,7 @@ class LogEntry:
         return {
             "commit": self.commit,
             "time": utc_text(self.time),
+            "stored": utc_text(self.stored),
             "request": str(self.request),
             "outcome": self.outcome.value,
             "author": self.author,
@@ -153,6 +156,7 @@ def _log_entry(
     return LogEntry(
         commit=delivery.stream_sequence,
         time=delivery.timestamp,
+        stored=commit.id.datetime,
         request=settled.id,
         outcome=settled.outcome,
         author=settled.author,

@@ -110,6 +110,10 @@ class Content(Protocol):
             f"request {settled.id} is a call of a handler: {call.result!r:.40}"
         )
 
+    def why_kept(self) -> str | None:
+        """Return the reason why the change set cannot be closed or deleted, if there is one."""
+        return None
+
     def complete(self, covers: int) -> None:
         """Note that the background job has done the work that requests up to this sequence left."""
 

@@ -93,7 +93,6 @@ class HandlerApplication(KeyMachine, Application):
         except CallUnkeepable as error:
             raise Unprocessable(str(error)) from error
         content.take(effect)
-        self._directory.see(message.service, message.key)
         return Applied(
             end(outcome=RequestOutcome.APPLIED),
             is_edit=True,
@@ -109,6 +108,8 @@ class HandlerApplication(KeyMachine, Application):
         Nothing is changed yet.
         """
         service = self._service(call, content)
+        # Before the handler, which may fail: people then look for the key by its name.
+        self._directory.see(call.service, call.key)
         now = request.timestamp.astimezone(UTC)
         name = None if content.key else (call.service, call.key)
         if call.firing is not None:

@@ -162,6 +162,11 @@ class KeyContent(Content):
             if len(self.heard) > MAX_SENDERS:
                 del self.heard[next(iter(self.heard))]
 
+    def why_kept(self) -> str | None:
+        # Its id follows from its name, so that what is deleted could never be called again; and
+        # what it has yet to send would be lost (O3).
+        return "a key of a service cannot be deleted: have a handler empty its state"
+
     def complete(self, covers: int) -> None:
         self.outgoing = [each for each in self.outgoing if each.sequence > covers]
 

@@ -50,7 +50,7 @@ log: Final = structlog.get_logger()
 _OPEN: Final = ("/healthz", "/readyz")
 """Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
-_WITH_VALUES: Final = ("/change-set", "/dead-letters", "/actions")
+_WITH_VALUES: Final = ("/change-set", "/dead-letters", "/services", "/actions")
 """Beginnings of the paths that show or change values: other machines need a token for them."""
 
 _SLASHES: Final = "/\\"
@@ -120,7 +120,8 @@ class Guard:
             # The browser gets a cookie, and the token disappears from the address bar.
             # Escapes stay: without them "/%09/host" is the address of another site, too.
             path = "/" + request.rel_url.raw_path.lstrip(_SLASHES)
-            home = web.HTTPSeeOther(URL(path, encoded=True))
+            rest = request.rel_url.without_query_params("token").raw_query_string
+            home = web.HTTPSeeOther(URL(f"{path}{rest and '?'}{rest}", encoded=True))
             derived = self._derived(in_address or "")
             home.set_cookie(
                 self._cookie, derived, httponly=True, samesite="Strict", secure=request.secure

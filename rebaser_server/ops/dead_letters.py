@@ -1,5 +1,6 @@
 """Dead letters for operators: what a request contained, and enqueueing it again."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.calls import CallRequest, CallRequestV1
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import ordered_reader
 from rebaser_core.jetstream.messages import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records import utc_text
@@ -126,6 +128,18 @@ async def latest(streams: Streams, most: int) -> list[DeadLetter]:
     """The latest letters, at most `most`, the latest first."""
     found = await latest_messages(streams, most)
     return [_letter(streams, each, each.headers, each.payload) for each in found]
+
+
+async def latest_of(streams: Streams, change_set: ChangeSet, most: int) -> list[DeadLetter]:
+    """The latest letters of one change set, at most `most`, the latest first."""
+    found = deque[DeadLetter](maxlen=most)
+    subject = streams.dead_letters(change_set)
+    async with ordered_reader(streams.js, streams.dead_letters_stream, subject) as letters:
+        while (each := await letters.next(idle_timeout=0)) is not None:
+            stored = each.stream_sequence, each.timestamp
+            message = StoredMessage(subject, *stored, each.headers, each.payload)
+            found.appendleft(_letter(streams, message, each.headers, each.payload))
+    return list(found)
 
 
 async def latest_messages(streams: Streams, most: int) -> list[StoredMessage]:

@@ -171,17 +171,19 @@ _STATIC: Final = {
     "/operator": "operator.html",
     "/deployment": "deployment.html",
     "/change-set": "change-set.html",
+    "/service": "service.html",
+    "/key": "key.html",
     **{
         f"/{name}": name
         for name in (
             *("page.css", "home.js", "updates.js", "letters.js", "operator.js", "deployment.js"),
             *("frame.js", "texts.js", "cells.js", "drawing.js", "reading.js", "actions.js"),
             *("change-set.js", "values.js", "value.js", "commits.js", "discussion.js"),
-            *("branch.js", "difference.js", "effects.js"),
+            *("branch.js", "difference.js", "effects.js", "sets.js", "service.js", "key.js"),
         )
     },
 }
-_NAMED: Final = "/{workspace:(?!(?:actions|change-set|dead-letters)/)[^/]+}/{name}"
+_NAMED: Final = "/{workspace:(?!(?:actions|change-set|dead-letters|services)/)[^/]+}/{name}"
 _TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
@@ -301,12 +303,19 @@ class _Endpoint:
 
     async def _static(self, request: web.Request) -> web.Response:
         name = _STATIC[request.path]
-        return web.Response(text=_file(name), content_type=_TYPES[name.rpartition(".")[2]])
+        text = self._page(name) if name.endswith(".html") else _file(name)
+        return web.Response(text=text, content_type=_TYPES[name.rpartition(".")[2]])
 
     async def _named(self, _: web.Request) -> web.Response:
         """The page of the change set of that name, which the page itself looks up."""
-        text = re.sub(r'(?<=")(?=[a-z-]+\.(?:js|css)")', "../", _file("change-set.html"))
+        text = re.sub(r'(?<=")(?=[a-z-]+\.(?:js|css)")', "../", self._page("change-set.html"))
         return web.Response(text=text, content_type="text/html")
+
+    def _page(self, name: str) -> str:
+        if not self._context.presentation.of_services:
+            return _file(name)
+        text = _file("key.html" if name == "change-set.html" else name)
+        return text.replace("<html", '<html data-of="services"', 1)
 
 
 def _file(name: str) -> str:
@@ -393,7 +402,9 @@ async def ops_endpoint(
             [
                 *presentation.routes(addresses),
                 *ChangeSetRecords(services.streams, addresses).routes(),
-                *OperatorPage(services.streams, services.batches).routes(),
+                *OperatorPage(
+                    services.streams, services.batches, of_services=presentation.of_services
+                ).routes(),
                 *ActionService(services, replies, guard, presentation.actions).routes(),
             ],
         )

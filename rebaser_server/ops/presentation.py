@@ -1,7 +1,7 @@
 """Presentation of an application to clients and browsers, beyond replies to requests."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Never
+from typing import Any, ClassVar, Never
 
 from aiohttp import web
 
@@ -16,6 +16,9 @@ class Presentation:
 
     An application without any takes this class as it is.
     """
+
+    of_services: ClassVar = False
+    """Whether its pages are about services and their keys, in place of values."""
 
     @property
     def queries(self) -> Sequence[QueryKind[Any, Any]]:

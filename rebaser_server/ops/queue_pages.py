@@ -26,7 +26,7 @@ from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook
 from rebaser_core.errors import MessageError, NoSuchChangeSet, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, ordered_reader
-from rebaser_core.records import ChangeSetRecordV1, utc_text
+from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, utc_text
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import EDITED, first_error
@@ -56,7 +56,7 @@ class ChangeSetRecords:
     def routes(self) -> list[web.RouteDef]:
         """Paths of the queries: `/change-set/about?at=…`, `/change-set/log?workspace=…`."""
         return [
-            web.get("/change-set/about", _answering(self._about)),
+            web.get("/change-set/about", answering(self._about)),
             web.get("/change-set/log", answering_for_change_set(self._log, self._addresses)),
         ]
 
@@ -126,7 +126,7 @@ def answering_for_change_set(
             name = await addresses.address_of(change_set) if addresses else str(change_set)
             return web.Response(status=404, text=f"{error}\n".replace(str(change_set), name))
 
-    return _answering(read)
+    return answering(read)
 
 
 _MAX_LETTERS: Final = 50
@@ -159,21 +159,28 @@ class _RarelyRead(Generic[T]):
 
 
 class OperatorPage:
-    """Answers the page's queries; reads NATS when a browser asks, and changes nothing."""
+    """Answers the page's queries; reads NATS when a browser asks, and changes nothing.
 
-    def __init__(self, streams: Streams, batches: BatchStore) -> None:
+    Its change sets are those of values or, with `of_services`, keys.
+    """
+
+    def __init__(self, streams: Streams, batches: BatchStore, *, of_services: bool) -> None:
         self._streams = streams
         self._batches = batches
+        self._of_services = of_services
         self._names = _RarelyRead(self._read_names)
         self._records = _RarelyRead(self._read_records)
         self._times = _RarelyRead(self._edit_times)
+        self._counts = _RarelyRead(self._read_counts)
 
     def routes(self) -> list[web.RouteDef]:
         """Paths of the page's queries."""
+        services = web.get("/services", answering(self._services))
         return [
-            web.get("/dead-letters", _answering(self._letters)),
-            web.get("/dead-letters/{number:[0-9]{1,18}}", _answering(self._letter)),
-            web.get("/change-sets", _answering(self._change_sets)),
+            *([services] if self._of_services else []),
+            web.get("/dead-letters", answering(self._letters)),
+            web.get("/dead-letters/{number:[0-9]{1,18}}", answering(self._letter)),
+            web.get("/change-sets", answering(self._change_sets)),
         ]
 
     async def _letters(self, _: web.Request) -> Any:
@@ -188,19 +195,24 @@ class OperatorPage:
     async def _change_sets(self, request: web.Request) -> Any:
         """Open change sets with the text in their address or id, and what is paused.
 
-        They come by name, or the last edited first.
+        They come by name, or the last edited first; keys then come with what waits for them, those
+        with dead letters before all others. With a workspace, they are those of it with the text in
+        their names.
         """
-        search = request.query.get("search", "").casefold()
+        search, workspace = (request.query.get(each, "") for each in ("search", "workspace"))
+        search = search.casefold()
         pauses = await PauseStore(self._streams).all()
         names, records = await self._names.get(), await self._records.get()
         is_recent = request.query.get("order") == "recent"
         times = await self._times.get() if is_recent else {}
+        waiting, dead = await self._counts.get() if is_recent and self._of_services else ({}, {})
         rows = []
-        for record in records:
-            if record.status in CLOSED_STATUSES:
-                continue
+        for record in self._open(records):
             address = f"{names.get(record.workspace_id, record.workspace_id)}/{record.name}"
-            if search in address.casefold() or search == str(record.change_set_id).casefold():
+            if workspace not in ("", str(record.workspace_id)):
+                continue
+            text = record.name if workspace else address
+            if search in text.casefold() or search == str(record.change_set_id).casefold():
                 change_set = ChangeSet(record.workspace_id, record.change_set_id)
                 row = {
                     "address": address,
@@ -214,11 +226,14 @@ class OperatorPage:
                     "createdAt": record.created_at,
                     "by": record.by,
                     "edited": times.get(self._streams.commits(change_set)),
+                    "requests": waiting.get(self._streams.requests(change_set), 0),
+                    "deadLetters": dead.get(self._streams.dead_letters(change_set), 0),
                 }
                 rows.append(row)
         rows.sort(key=lambda row: natural(str(row["address"])))
         if is_recent:
             rows.sort(key=lambda row: str(row["edited"] or row["createdAt"]), reverse=True)
+            rows.sort(key=lambda row: (not row["deadLetters"], not row["requests"]))
         paused = pauses_to_json(pauses.values())
         addresses = {str(key): name for key, name in names.items()} | {
             f"{record.workspace_id}.{record.change_set_id}": record.name for record in records
@@ -229,12 +244,55 @@ class OperatorPage:
             pause["address"] = "/".join(addresses.get(key, key[-26:]) for key in keys)
         return {"count": len(rows), "changeSets": rows[:MAX_ROWS], "paused": paused}
 
+    def _open(self, records: Iterable[ChangeSetRecordV1]) -> Iterable[ChangeSetRecordV1]:
+        for record in records:
+            is_key = record.kind is ChangeSetKind.KEY
+            if record.status not in CLOSED_STATUSES and is_key is self._of_services:
+                yield record
+
+    async def _services(self, request: web.Request) -> Any:
+        """Services, or the one of that name, with sums over their keys: the failing ones first."""
+        name, streams = request.query.get("name"), self._streams
+        found: dict[WorkspaceId, dict[str, Any]] = {
+            each.workspace_id: {
+                "name": each.name,
+                "workspace": str(each.workspace_id),
+                "version": each.version,
+                "handlers": each.handlers,
+                **dict.fromkeys(("keys", "requests", "deadLetters"), 0),
+                "edited": None,
+            }
+            async for each in Registry(streams).services()
+            if name in (None, each.name)
+        }
+        times, (waiting, dead) = await self._times.get(), await self._counts.get()
+        for record in self._open(await self._records.get()):
+            if (row := found.get(record.workspace_id)) is not None:
+                key = ChangeSet(record.workspace_id, record.change_set_id)
+                row["keys"] += 1
+                row["requests"] += waiting.get(streams.requests(key), 0)
+                row["deadLetters"] += dead.get(streams.dead_letters(key), 0)
+                edited = times.get(streams.commits(key))
+                row["edited"] = max(filter(None, (row["edited"], edited)), default=None)
+        if name is not None and not found:
+            raise NoSuchChangeSet(f"no worker ever served a service {name!r}")
+        rows = sorted(found.values(), key=lambda row: (not row["deadLetters"], row["name"]))
+        return {"services": rows}
+
     async def _read_names(self) -> dict[WorkspaceId, str]:
         registry = Registry(self._streams)
         return {each.workspace_id: each.name async for each in registry.workspaces()}
 
     async def _read_records(self) -> list[ChangeSetRecordV1]:
         return [record async for record in Registry(self._streams).change_sets(None)]
+
+    async def _read_counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Numbers of waiting requests and of dead letters, by subject."""
+        read, streams = self._streams.js.stream_subjects, self._streams
+        waiting, dead = await asyncio.gather(
+            read(streams.requests_stream), read(streams.dead_letters_stream)
+        )
+        return waiting, dead
 
     async def _edit_times(self) -> dict[str, str]:
         """Subjects of all change sets with a commit, and when they were last edited."""
@@ -258,7 +316,9 @@ _MISSING: Final = (
 _AWAY: Final = (RebaserError, JetStreamError, nats.errors.Error, OSError)
 
 
-def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
+def answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return a handler that answers with what `reading` returns, or with its error."""
+
     async def answer(request: web.Request) -> web.Response:
         try:
             found = await reading(request)

@@ -42,7 +42,7 @@ def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None
         return None if again else _closed_reason(closing)
     if state.control.branch is None and message.action in ("apply", "abandon"):
         return f"only a branch can be told to {message.action}"
-    return None
+    return state.content.why_kept() if message.action in ("abandon", "delete") else None
 
 
 def reject(settled: SettledRequest, reason: str) -> SettledRequest:

@@ -34,13 +34,12 @@ class Working:
     deployment: Deployment
 
     @asynccontextmanager
-    async def worker(self, *services: Service, **settings: Any) -> AsyncIterator[None]:
-        """One, in this process, while the body runs; then it stops in order."""
-        shutdown, ready = Shutdown(), asyncio.Event()
+    async def worker(self, *services: Service, **settings: Any) -> AsyncIterator[str | None]:
+        """One, in this process, while the body runs; then it stops in order. Yield its page."""
+        shutdown, ready = Shutdown(), asyncio.Future[str | None]()
         chosen = self.deployment.settings.model_copy(update=SCALED | settings)
-        async with background(serve(chosen, services, shutdown, lambda _: ready.set())):
-            await ready.wait()
-            yield
+        async with background(serve(chosen, services, shutdown, ready.set_result)):
+            yield await ready
             shutdown.set()
 
     async def sealed(self, call: CallRequestV1) -> CallRequestV1:

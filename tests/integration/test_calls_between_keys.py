@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from rebaser_client import CallRejected
-from rebaser_client.errors import RequestDead
-from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of
+from rebaser_client.errors import RequestDead, RequestRefused
+from rebaser_core.calls import CallRequest, CallRequestV1, Firing, Origin, key_of, service_id
 from rebaser_core.errors import NotConfirmed
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import utc_text
@@ -204,6 +204,19 @@ async def test_a_commit_has_what_its_call_sends_until_all_is_confirmed(working: 
         await eventually(lambda: _is(_left(teller, rooms), []))
 
 
+async def test_a_key_is_not_deleted_and_goes_on(working: Working) -> None:
+    """O3: else the calls that it has yet to send would be lost, and its name could not be used."""
+    workspaces, room = working.deployment.client.workspaces, Room(working, "r-1")
+    async with working.worker(room_service()):
+        await room.hear("one", (7, 0))
+        await eventually(lambda: _is_some(workspaces.change_sets(service_id("rooms"))))
+        with pytest.raises(RequestRefused, match="have a handler empty its state"):
+            await workspaces.delete_workspace(service_id("rooms"))
+        await room.hear("two", (8, 0))
+
+        assert await room.words() == ["one", "two"]
+
+
 async def test_calls_to_one_target_are_sent_one_after_the_other(working: Working) -> None:
     """O2: a later one that came first would make earlier ones repetitions."""
     real, words = sending.publish_call, ["slow", "fast", "faster"]
@@ -262,6 +275,10 @@ async def test_what_is_sent_again_has_the_id_that_it_had(working: Working) -> No
 
 async def _endless(*_: Any) -> None:
     await asyncio.Event().wait()
+
+
+async def _is_some(found: Any) -> bool:
+    return bool(await found)
 
 
 async def _left(room: Room, rooms: Service) -> list[Any]:

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
-from rebaser_core.calls import key_of
+from rebaser_core.calls import key_of, service_id
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
@@ -133,6 +133,25 @@ async def test_a_failing_handler_is_tried_again_and_ends_in_the_dead_letters(
         assert len(set(tried)) == 1
         assert (await order.call("show"))["items"] == ["cup"]
         assert (await working.key("orders", "o-18").call("show"))["items"] == []
+
+
+async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Working) -> None:
+    """People look for it: there is a dead letter of it."""
+    failing = order_service()
+
+    @failing.handler
+    def fail(ctx: Context[Order]) -> None:
+        raise ValueError("boom")
+
+    async with working.worker(failing):
+        with pytest.raises(RequestDead):
+            await working.key("orders", "o-17").call("fail")
+
+        async def is_found() -> bool:
+            found = await working.deployment.client.workspaces.change_sets(service_id("orders"))
+            return [each.name for each in found] == ["o-17"]
+
+        await eventually(is_found)
 
 
 async def test_calls_of_a_key_are_made_one_after_the_other_and_keys_beside_each_other(

@@ -1,8 +1,8 @@
 // The frame of every page: where one is and can go, and how Rebaser is.
 
-import { $, ROOT, call, count, many, text } from "./texts.js";
+import { $, OF_SERVICES, ROOT, call, count, many, text } from "./texts.js";
 
-const PAGES = [["", "Workspaces"], ["updates", "Updates"], ["letters", "Dead letters"], ["operator", "Operate"], ["deployment", "Deployment"]];
+const PAGES = [...(OF_SERVICES ? [["", "Services"]] : [["", "Workspaces"], ["updates", "Updates"]]), ["letters", "Dead letters"], ["operator", "Operate"], ["deployment", "Deployment"]];
 
 const here = new URL(location.href).pathname.slice(new URL(ROOT).pathname.length);
 const link = (path, label) => Object.assign(document.createElement("a"), { href: ROOT + path, textContent: label });
@@ -17,7 +17,7 @@ $("where").before(skip, Object.assign(link("", "Rebaser"), { className: "brand" 
 document.querySelector("main").id = "main";
 
 const badge = Object.assign(document.createElement("span"), { className: "badge", hidden: true });
-links[2].append(" ", badge);
+links.at(-3).append(" ", badge);
 
 function head(status) {
   const ofNats = status.rebasers.map((rebaser) => rebaser.natsProblem).find(Boolean);

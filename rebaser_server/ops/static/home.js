@@ -1,16 +1,17 @@
-// The front page: what wants attention, and all change sets, those with failures and at work first.
+// The front page: what wants attention, and all change sets, or services and keys, those with failures
+// and at work first.
 
 import { act, identify, may } from "./actions.js";
-import { bar, chip, copies, element, named, table } from "./cells.js";
-import { failuresOf, follow, holdingsOf, isWorking } from "./frame.js";
+import { chip, copies, element, table } from "./cells.js";
+import { failuresOf, follow } from "./frame.js";
 import { isLookedAt, readData, searched } from "./reading.js";
-import { $, ROOT, ago, call, count, many, nameOf, pageOf, prose, text, visible } from "./texts.js";
+import { callSets, keyOf, listSets } from "./sets.js";
+import { $, OF_SERVICES, ROOT, ago, count, many, nameOf, pageOf, prose, seen, serviceOf, text, visible } from "./texts.js";
 
 const EVERY = 10000; // milliseconds between two reads of the list
 const MOST = 6; // failures that are shown here
 const EARLIER = 10; // change sets that are asked for failed values which no Rebaser remembers
 
-const keyOf = ({ workspace, changeSet }) => `${workspace}.${changeSet}`;
 const addressOf = (row) => { // as commands take it
   const name = nameOf(row);
   const address = name.includes("…") ? `${row.workspace}/${row.changeSet}` : name.replace(" / ", "/");
@@ -137,41 +138,20 @@ function item({ row, at, what, href, message, next, command, again }, place) {
   return made("li", "", parts);
 }
 
-// The state of a change set, and its rank: what failed, then what is worked on.
-function stateOf(row, { failed, held, waiting }) {
-  const holding = held.get(keyOf(row));
-  const failure = failed.get(keyOf(row));
-  const cells = [];
-  if (row.pausedSince) cells.push(chip("paused", "wait"));
-  if (failure) cells.push(chip(failure.values ? `${count(failure.values)} failed` : failure.what, "bad"));
-  if (holding?.update) {
-    const { done, affected } = holding.update;
-    cells.push(bar(done, affected, `${done} of ${affected} values of ${nameOf(row)}`), element("span", `${count(done)} of ${count(affected)} values`));
-  } else if (holding && isWorking(holding)) cells.push(chip("working", "work"));
-  else if (waiting.has(keyOf(row))) cells.push(chip("waiting", "wait"));
-  else if (holding) cells.push(chip("held"));
-  if (row.status && row.status !== "open") cells.push(chip(row.status));
-  const isAtWork = holding && isWorking(holding);
-  return { cells: cells.length ? cells : [element("span", "idle", { class: "note" })], rank: failure ? 0 : isAtWork || waiting.has(keyOf(row)) ? 1 : 2 };
+async function services() {
+  const found = await readData("services");
+  table("services", found.services.map((each) => ({ key: each.workspace, tone: each.deadLetters ? "bad" : "", cells: [
+    element("a", seen(each.name), { href: serviceOf(each.name) }), Object.keys(each.handlers).sort().join(", "),
+    each.deadLetters ? chip(many(each.deadLetters, "dead letter"), "bad") : element("span", "none", { class: "note" }),
+    count(each.keys), each.requests ? count(each.requests) : "", each.edited ? ago(each.edited) : ""] })),
+  "No worker has served a service yet.", { most: Infinity });
 }
 
 function list(status) {
-  const held = new Map(holdingsOf(status).map((each) => [keyOf(each), each]));
-  const failed = new Map(failures(status).filter((each) => !each.over && !(each.values && details.get(keyOf(each))?.none)).toReversed().map((each) => [keyOf(each), each]));
-  const waiting = new Map((status.queues?.deepest ?? []).map((each) => [keyOf(each), each.requests]));
-  const known = new Set(sets.changeSets.map(keyOf));
-  const others = $("search").value || sets.count > sets.changeSets.length ? []
-    : [...held.values(), ...(status.queues?.deepest ?? [])].filter((each) => each.workspace && !known.has(keyOf(each)) && known.add(keyOf(each)));
-  const rows = [...sets.changeSets, ...others].map((row) => ({ row, ...stateOf(row, { failed, held, waiting }) }));
-  rows.sort((a, b) => a.rank - b.rank);
-  text("found", sets.count || !rows.length ? `${count(sets.count)} open` : "");
-  const isNew = !rows.length && !$("search").value && !status.problem && !status.queues?.last_request;
-  $("begin").hidden = !isNew;
-  $("setpart").hidden = isNew;
-  table("sets", rows.map(({ row, cells, rank }) => ({ key: keyOf(row), tone: rank ? "" : "bad", cells: [
-    [named(row), ...(row.kind === "branch" ? [chip("branch")] : [])], cells, waiting.has(keyOf(row)) ? count(waiting.get(keyOf(row))) : "",
-    row.edited ? ago(row.edited, status.now) : "", row.by ?? ""] })),
-  $("search").value ? "No open change set has that name." : "No change set is open.", { inAll: Math.max(rows.length, sets.count), hint: ": search for fewer" });
+  const failed = failures(status).filter((each) => !each.over && !(each.values && details.get(keyOf(each))?.none));
+  const isNew = !listSets(status, sets, failed) && !$("search").value && !status.problem && !status.queues?.last_request;
+  $("begin").hidden = !isNew || OF_SERVICES;
+  $("setpart").hidden = isNew && !OF_SERVICES;
 }
 
 function show(status) {
@@ -183,9 +163,10 @@ function show(status) {
 async function read() {
   reads += 1;
   sets = await readData(`change-sets?${new URLSearchParams({ search: $("search").value, order: "recent" })}`);
-  call(Object.fromEntries(sets.changeSets.flatMap((row) => [[row.workspace, row.workspaceName], [keyOf(row), row.name]])));
+  callSets(sets);
   if (latest) show(latest);
-  lookBack().catch(() => {}); // what is not said here, is on the page of the change set
+  if (OF_SERVICES) await services();
+  else lookBack().catch(() => {}); // what is not said here, is on the page of the change set
 }
 const reread = () => read().catch((error) => text("found", error.message));
 

@@ -2,6 +2,8 @@
 
 export const ROOT = new URL("./", import.meta.url).href; // of all that this Rebaser serves
 
+export const OF_SERVICES = document.documentElement.dataset.of === "services"; // else of values
+
 export const $ = (id) => document.getElementById(id);
 export const count = (number) => number.toLocaleString("en");
 export const many = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
@@ -50,9 +52,12 @@ export function call(known) {
 }
 const pathOf = (key) => [names[key.split(".")[0]] ?? "", names[key]].map(encodeURIComponent).join("/");
 
+// A name that can be seen: one of nothing but spaces stands in quotes.
+export const seen = (name) => (name.trim() ? name : JSON.stringify(name));
+
 // What people call a change set or a workspace, if anything.
 export function called({ workspace, changeSet }) {
-  return [names[workspace], changeSet && names[`${workspace}.${changeSet}`]].filter(Boolean).join(" / ");
+  return [names[workspace], changeSet && names[`${workspace}.${changeSet}`]].filter(Boolean).map(seen).join(" / ");
 }
 
 // The name of a change set; of one without a name a part of its ids.
@@ -87,8 +92,15 @@ export function clock(moment, now = new Date()) {
   return today ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-// The page of a change set: by its name if no other has it, else by its ids.
+export const serviceOf = (name) => `${ROOT}service?${new URLSearchParams({ name })}`;
+
+// The page of a change set: by its name if no other has it, else by its ids. A name of a key may be
+// anything, which no path can.
 export function pageOf({ workspace, changeSet }, more = {}) {
+  if (OF_SERVICES) {
+    const [service, key] = [names[workspace], names[`${workspace}.${changeSet}`]];
+    return `${ROOT}key?${new URLSearchParams(service && key ? { service, key } : { workspace, changeSet })}`;
+  }
   const path = names[workspace] && pathOf(`${workspace}.${changeSet}`);
   const isNamed = path && bearers.get(path) === 1 && !/(^|\/)\.{0,2}(\/|$)/.test(path);
   const query = new URLSearchParams(isNamed ? more : { workspace, changeSet, ...more }).toString();
