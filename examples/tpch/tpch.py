@@ -113,8 +113,7 @@ async def run(url, data):
 
 async def show(name, head, branch):
     """Print how many rows differ, and the first of them before and after."""
-    before = (await (await head.table(name)).to_arrow()).to_pylist()
-    after = (await (await branch.table(name)).to_arrow()).to_pylist()
+    before, after = await rows_of(name, head), await rows_of(name, branch)
     gone = [row for row in before if row not in after]
     new = [row for row in after if row not in before]
     print(f"    {name}: {len(gone):,} of {len(before):,} rows go, {len(new):,} come")
@@ -122,6 +121,12 @@ async def show(name, head, branch):
     for sign, rows in (("-", gone), ("+", new)):
         row = next((row for row in rows if key in row.items()), rows[0])
         print(f"      {sign}", *row.values())
+
+
+async def rows_of(name, change_set):
+    """Return the rows in an order, which tables have not: it is another one on another Spark."""
+    rows = (await (await change_set.table(name)).to_arrow()).to_pylist()
+    return sorted(rows, key=lambda row: [str(each) for each in row.values()])
 
 
 class Work:

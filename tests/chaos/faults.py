@@ -14,6 +14,7 @@ from tests.chaos.history import History, Kind
 from tests.chaos.processes import Seat
 from tests.chaos.slow_files import NotPossible, slow_files
 from tests.helpers.nats_process import NatsServer
+from tests.helpers.s3_server import Spoiler
 
 READY_WITHIN = 60.0  # seconds, for a daemon that was exchanged
 STEP_WITHIN = 4.0  # seconds until a daemon is killed that did not come to the step
@@ -31,6 +32,8 @@ class Target:
     lease: float
     """Seconds after which what a silent daemon holds is another's."""
     streams: Streams
+    spoiler: Spoiler | None
+    """Spoiler of the answers of the object store; None: the store is a folder."""
     roll_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the exchange of a daemon: one after another, as operators do it."""
 
@@ -306,6 +309,15 @@ async def slow_the_store_of_a_daemon(target: Target, fault: Fault) -> None:
         await asyncio.sleep(1 + 2 * fault.seconds)
 
 
+async def spoil_answers_of_the_store(target: Target, fault: Fault) -> None:
+    """Of an object store: one in fifty to one in five is late, twice, cut, lost or an error."""
+    if target.spoiler is None:
+        raise NotPossible
+    target.spoiler.share = 0.02 * 10 ** (fault.seconds / 2)
+    await asyncio.sleep(2 + 4 * fault.seconds)
+    target.spoiler.share = 0.0
+
+
 async def set_the_clock_of_a_daemon(target: Target, fault: Fault) -> None:
     """Forwards or back, by a second or by a year; and right again in the end."""
     async with _seat(target, fault) as seat:
@@ -397,6 +409,7 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         freeze_nats,
         slow_the_disk_of_nats,
         slow_the_store_of_a_daemon,
+        spoil_answers_of_the_store,
         set_the_clock_of_a_daemon,
         delete_the_tasks_consumer,
         suspend_the_machine_past_the_lease,
@@ -409,6 +422,7 @@ NEEDS = {
     "exchange_the_release_of_a_daemon": "a plan",
     "kill_the_jvm": "spark",
     "kill_a_daemon_at_a_step_to_a_table": "tables",
+    "spoil_answers_of_the_store": "objects",
     "kill_most_of_nats": "cluster",
     "kill_a_server_while_another_stands_still": "cluster",
     "have_leaders_step_down": "cluster",
@@ -419,6 +433,7 @@ _WEIGHTS = {
     "kill_a_daemon": 4,
     "kill_a_daemon_at_a_step_to_its_commit": 4,
     "kill_a_daemon_at_a_step_to_a_table": 8,
+    "spoil_answers_of_the_store": 12,
     "freeze_a_daemon_past_the_lease": 4,
     "kill_all_daemons": 1,
 }

@@ -79,10 +79,10 @@ class Seat:
         self._generation += 1
         self._variables = variables
         urls = ",".join(f"nats://127.0.0.1:{proxy.port}" for proxy in self.proxies)
+        store = {"STORE__ROOT": str(self._directory / "store")}
         own = {
             "NATS__URL": urls,
             "INSTANCE_ID": self.instance,
-            "STORE__ROOT": str(self._directory / "store"),
             "SPARK__STATE_DIRECTORY": str(self._directory / "spark"),
         }
         more = {
@@ -93,7 +93,7 @@ class Seat:
             self.daemon = Daemon(
                 self.instance,
                 self._directory,
-                {**SCALED, **variables, **own},
+                {**SCALED, **store, **variables, **own},
                 self._command,
                 self.arguments,
             )

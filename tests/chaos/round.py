@@ -1,10 +1,11 @@
 """One round of chaos: clients, daemons and faults from one seed, until all is at rest again."""
 
 import asyncio
+import json
 import random
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,8 +39,10 @@ from tests.chaos.tables import (
     write_down_tables,
 )
 from tests.chaos.workload import Values
+from tests.helpers.batches import new_id
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
+from tests.helpers.s3_server import BUCKET, unreliable_s3_running
 from tests.schedules.example_batches import Sheet
 
 OTHERS = 1_100
@@ -117,6 +120,8 @@ class Size:
     """Every update runs on Spark."""
     tables: bool = False
     """Some values are tables: their queries run on Spark."""
+    objects: bool = False
+    """The store is in S3."""
     slots: int | None = None
     """Change sets that a daemon works on at a time; None: as many as by default."""
     queue: int | None = None
@@ -192,7 +197,12 @@ class _Round:
         for seat in self.target.seats:
             seat.older = self.size.older
             seat.is_older = self.legs % 2 == 1
-            own = self.size.own_variables(self.rng) | {"SPARK__MASTER": "local[2]"}
+            store = self.deployment.settings.store
+            own = self.size.own_variables(self.rng) | {
+                "SPARK__MASTER": "local[2]",
+                "STORE__ROOT": store.root,
+                "STORE__OPTIONS": json.dumps(store.options),
+            }
             if self.size.tables:
                 own["STORE__PUBLISHED"] = str(published_in(self.deployment))
             seat.start(own)
@@ -239,7 +249,7 @@ class _Round:
             kinds=size.kinds,
             lacking=[
                 "a plan",
-                *(n for n in ("tables", "cluster") if not getattr(size, n)),
+                *(n for n in ("tables", "objects", "cluster") if not getattr(size, n)),
                 *(() if size.spark or size.tables else ("spark",)),
             ],
         )
@@ -343,7 +353,10 @@ async def run_round(
         )
         urls = tuple(server.url for server in servers)
         nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
-        deployment = await provisioned(stack, nc, directory, servers, size)
+        spoiler, options = None, dict[str, str]()
+        if size.objects:
+            spoiler, options = stack.enter_context(unreliable_s3_running(seed))
+        deployment = await provisioned(stack, nc, directory, servers, size, options)
         recorder = await stack.enter_async_context(recording(nc, deployment.streams, history))
         places = await stack.enter_async_context(
             seats(size.daemons, directory, history, servers, tools)
@@ -361,6 +374,7 @@ async def run_round(
             asyncio.Lock(),
             min(size.lease, PRESUMED_DEAD),
             deployment.streams,
+            spoiler,
         )
         [head], chance = new_change_sets(1), random.Random(f"{seed}/lead")
         lead = await stack.enter_async_context(
@@ -376,14 +390,20 @@ async def run_round(
 
 
 async def provisioned(
-    stack: AsyncExitStack, nc: Client, directory: Path, servers: Sequence[NatsServer], size: Size
+    stack: AsyncExitStack,
+    nc: Client,
+    directory: Path,
+    servers: Sequence[NatsServer],
+    size: Size,
+    objects: Mapping[str, str] = {},
 ) -> Deployment:
-    """With its streams; no daemon is started."""
+    """With its streams; no daemon is started. `objects`: options of the store, if it is in S3."""
+    root = f"s3://{BUCKET}/{new_id()}" if objects else str(directory / "store")
     settings = Settings.model_validate(
         {
             "nats": {"url": servers[0].url, "replicas": size.replicas},
             "queue": {} if size.queue is None else {"requests": size.queue},
-            "store": {"root": str(directory / "store")},
+            "store": {"root": root, "options": objects},
             "ack_wait": size.lease,
         }
     )

@@ -15,12 +15,13 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "cluster": {"cluster": True, "rest_within": 180.0},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
     "tables": {"tables": True, "daemons": 2, "rest_within": 240.0},
+    "objects": {"tables": True, "objects": True, "daemons": 2, "rest_within": 240.0},
 }
 """`accounts`: the accounts of `deploy/nats`; `full`: many change sets, few slots, a full queue of
 requests; `ids`: requests that are repeated behind 1,100 others; `settings`: daemons whose settings
 differ; `upgrade`: daemons of two releases, exchanged one by one; `cluster`: three NATS servers and
 three replicas; `spark`: real Spark in the daemons; `tables`: values that are tables, whose queries
-alone run on it."""
+alone run on it; `objects`: likewise, with the store in S3, whose answers are spoiled at times."""
 
 _TURNS: Final = (
     "plain", "accounts", "ids", "full", "plain", "settings", "cluster", "plain", "spark", "tables",

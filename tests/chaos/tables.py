@@ -235,4 +235,5 @@ async def _wrongly_published(deployment: Deployment, head: ChangeSet) -> list[st
 
 
 def _tables_of(deployment: Deployment) -> TableFiles:
-    return TableFiles(SharedFiles(deployment.settings.store.root))
+    store = deployment.settings.store
+    return TableFiles(SharedFiles(store.root, store.options))

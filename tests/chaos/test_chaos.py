@@ -33,6 +33,7 @@ SEEDS = [
     ),
     pytest.param("7", sized(SHORT, "spark", 0), id="on Spark", marks=pytest.mark.slow),
     pytest.param("17", sized(SHORT, "tables", 0), id="tables", marks=pytest.mark.long),
+    pytest.param("18", sized(SHORT, "objects", 0), id="tables in S3", marks=pytest.mark.slow),
     pytest.param("8", Size(window=30, faults=20), id="long", marks=pytest.mark.slow),
     pytest.param(
         "16", Size(lease=60), id="as long a lease as in production", marks=pytest.mark.slow

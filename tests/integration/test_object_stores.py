@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,7 @@ from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.paths import ROOT
 from tests.helpers.ports import free_port
 from tests.helpers.random_batches import contents
 from tests.helpers.s3_server import BUCKET, s3_running
@@ -198,3 +202,32 @@ async def require_tables(
         await collector.remove(await collector.find())
     assert await first.to_arrow() is not None  # the past has it
     assert (await (await shop.table("orders")).to_arrow()) == ORDERS
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("is_in_s3", "where"),
+    [(False, "the daemon"), (True, "the daemon"), (True, "a Connect server"), (True, "a cluster")],
+    ids=["a folder", "S3", "S3 and a Connect server", "S3 and a cluster"],
+)
+async def test_the_example_of_tables_says_what_its_page_shows(
+    deployment: Deployment, root: str, options: dict[str, str], is_in_s3: bool, where: str
+) -> None:
+    """Wherever the tables lie and are computed."""
+    example = ROOT / "examples" / "tpch"
+    page = (example / "README.md").read_text()
+    [shown] = re.findall(r"^```\n(all tables loaded.*?)^```", page, re.DOTALL | re.MULTILINE)
+    store = {"STORE__ROOT": root, "STORE__OPTIONS": json.dumps(options)} if is_in_s3 else {}
+
+    with spark_at(where, deployment.directory) as spark:
+        await deployment.start(**store, **spark)
+        running = await asyncio.create_subprocess_exec(
+            sys.executable,
+            example / "tpch.py",
+            env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await running.communicate()
+
+    assert re.sub(r"[\d.]+ s$", "… s", printed.decode(), flags=re.MULTILINE) == shown

@@ -1,18 +1,25 @@
-"""One JVM for all tests here, and Python functions that misbehave."""
+"""One JVM for all tests here but those that ask for a cluster, and functions that misbehave."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.files import SharedFiles
+from tests.helpers.batches import new_id
 from tests.helpers.dear_functions import install_meeting
 from tests.helpers.graph_builder import install
+from tests.helpers.ports import free_port
+from tests.helpers.s3_server import BUCKET, s3_running
 from tests.helpers.spark_functions import install_spark_functions
 from tests.helpers.table_sheet import ORDERS, TableSheet
+from tests.spark.servers import cluster, driver_settings, listening
 
 FUNCTIONS = """
 import os, sys, time
@@ -92,19 +99,55 @@ def known_to_python(installed: Path) -> Iterator[None]:
         yield
 
 
+class Place(NamedTuple):
+    """A Spark, and where the tables that it computes lie."""
+
+    executor: SparkExecutor
+    new_store: Callable[[], SharedFiles]
+    """Open an empty store."""
+
+
+ON_A_CLUSTER = "a cluster and S3"
+"""Parameter of `place` for tests whose tables are there; else Spark runs here, and all is in
+folders."""
+
+
 @pytest.fixture(scope="session")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
-    """Spark in a JVM of its own, which starts with the first run."""
-    options = SparkOptions(tmp_path_factory.mktemp("spark"), master="local[2]")
-    spark = SparkExecutor(options, has_tables=lambda: True)
-    yield spark
-    asyncio.run(spark.close())
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    """Spark in a JVM of its own, which starts with the first run; one at a time."""
+    directory, master, extra = tmp_path_factory.mktemp("spark"), "local[2]", dict[str, str]()
+    with ExitStack() as stack:
+        if getattr(request, "param", None) == ON_A_CLUSTER:
+            objects, port = stack.enter_context(s3_running()), free_port()
+            master = stack.enter_context(cluster(directory, port, workers=2)).url
+            asyncio.run(listening(port))
+            extra = driver_settings()
+
+            def new_store() -> SharedFiles:
+                return SharedFiles(f"s3://{BUCKET}/{new_id()}", objects)
+
+        else:
+
+            def new_store() -> SharedFiles:
+                return SharedFiles(str(tmp_path_factory.mktemp("store")))
+
+        options = SparkOptions(directory / "ours", master=master, extra=extra)
+        spark = SparkExecutor(options, has_tables=lambda: True)
+        yield Place(spark, new_store)
+        asyncio.run(spark.close())
+
+
+@pytest.fixture(scope="session")
+def executor(place: Place) -> SparkExecutor:
+    return place.executor
 
 
 @pytest.fixture
-async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableSheet]:
+async def sheet(place: Place) -> AsyncIterator[TableSheet]:
     """A sheet with a table of orders and a rate."""
-    made = TableSheet(executor, tmp_path)
+    made = TableSheet(place.executor, place.new_store())
     made.upload("orders", ORDERS)
     made.source("rate", 2)
     yield made

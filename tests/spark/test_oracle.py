@@ -1,7 +1,8 @@
 """Values of graphs of tables are what DuckDB says: graphs and edits are drawn at random.
 
 `EXAMPLES` multiplies the graphs, each of which has `ROUNDS`: 10 make 1,000 rounds. Below 1, as in
-`make test`, one graph has four.
+`make test`, one graph has four. Of every second graph the tables are in S3, and are computed on a
+cluster.
 """
 
 import json
@@ -25,7 +26,6 @@ from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, TableExecutor
 from rebaser_server.compute.work_unit import WorkUnit
-from rebaser_server.files import SharedFiles
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.edits import DefinitionView
 from rebaser_server.values.graph import Graph
@@ -34,6 +34,7 @@ from rebaser_server.values.rebase import apply_result_table
 from tests.helpers.drawn_tables import DuckDb, Rows, TableDrawing, TableReader, told
 from tests.helpers.in_memory_branch import Head
 from tests.helpers.reference_spreadsheet import Sheet
+from tests.spark.conftest import ON_A_CLUSTER, Place
 from tests.unit.compute import test_oracle
 from tests.unit.compute.test_oracle import EVERYTHING, Line
 
@@ -68,16 +69,16 @@ class Counted:
 class World(test_oracle.World):
     """World of the oracle of values, in a store that has the tables of all worlds."""
 
-    def __init__(self, seed: int, root: Path, spark: SparkExecutor) -> None:
+    def __init__(self, seed: int, root: Path, place: Place) -> None:
         self.duckdb = DuckDb()
         functions = SimpleNamespace(functions=self.duckdb.functions())
         super().__init__(seed, root, functions)  # type: ignore[arg-type]
         self.drawing: TableDrawing = TableDrawing(self.chance, self.duckdb)  # type: ignore[assignment]
-        tables = TableFiles(SharedFiles(str(root)))
+        tables = TableFiles(place.new_store())
         for upload in self.drawing.uploads:
             tables.adopt(WORKSPACE, upload.digest, upload.payload)
         self.reader = TableReader(tables, WORKSPACE)
-        self.queries = Counted(spark)
+        self.queries = Counted(place.executor)
         self.asked: set[str] = set()
         """Queries with all that they took, of which each may have had a result once."""
         self.executor = TableExecutor(InProcess(), self.queries, tables)
@@ -171,12 +172,17 @@ def _shown(what: tuple[str, Any]) -> str:
     return json.dumps([status, value], default=str)
 
 
-@pytest.mark.parametrize("seed", range(GRAPHS))
-async def test_tables_are_what_duckdb_says(
-    seed: int, tmp_path: Path, executor: SparkExecutor
-) -> None:
+@pytest.mark.parametrize(
+    ("seed", "place"),
+    [
+        pytest.param(seed, ON_A_CLUSTER, marks=pytest.mark.slow) if seed % 2 else (seed, None)
+        for seed in range(GRAPHS)
+    ],
+    indirect=["place"],
+)
+async def test_tables_are_what_duckdb_says(seed: int, tmp_path: Path, place: Place) -> None:
     """Edits, branches, applies, reverts; failures, empty tables, other rules and uploads."""
-    world = World(seed, tmp_path, executor)
+    world = World(seed, tmp_path, place)
     await world.begin()
     for _ in range(ROUNDS):
         world.act()

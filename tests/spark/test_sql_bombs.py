@@ -17,6 +17,7 @@ from rebaser_server.runtime.failures import Stalled
 from rebaser_server.runtime.progress import JobProgress
 from tests.helpers.eventually import eventually
 from tests.helpers.table_sheet import OWNER, TableSheet
+from tests.spark.conftest import ON_A_CLUSTER
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -120,7 +121,9 @@ def is_idle(executor: SparkExecutor) -> bool:
         running: Any = session._running
         scheduler = running._java_context.taskScheduler()
         is_busy = bool(scheduler.rootPool().getSortedTaskSetQueue().size())
-        return not (is_busy or running._stray_tasks())
+        # Of a cluster, the driver counts each task until its executor says that it has ended.
+        on_executors = sum(info.numRunningTasks for info in running._tracker.getExecutorInfos())
+        return not (is_busy or on_executors or running._stray_tasks())
     return False
 
 
@@ -133,11 +136,18 @@ async def computes(executor: SparkExecutor) -> bool:
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "place"),
     [
-        pytest.param(code, id=name, marks=() if name in OFTEN else pytest.mark.slow)
+        pytest.param(
+            code,
+            place,
+            id=f"{name}, {place or 'here'}",
+            marks=() if name in OFTEN and place is None else pytest.mark.slow,
+        )
+        for place in (None, ON_A_CLUSTER)
         for name, code in BOMBS.items()
     ],
+    indirect=["place"],
 )
 async def test_a_bomb_ends_by_its_deadline_and_others_are_computed(
     executor: SparkExecutor, sheet: TableSheet, code: str

@@ -315,9 +315,10 @@ def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
         # Time after a cancellation at which a function that does not return is killed.
         "spark.python.task.killTimeout": "300ms",
         # What does not heed its cancellation ends its executor: else it would keep a slot for ever.
-        # On a local master it does not; `JvmSession.reap` does.
+        # On a local master it does not; `JvmSession.reap` does, after as long.
         "spark.task.reaper.enabled": "true",
-        "spark.task.reaper.killTimeout": "30s",
+        "spark.task.reaper.killTimeout": "5s",
+        "spark.task.reaper.pollingInterval": "1s",
         # No query runs a method or a program; tables.judge is the first fence.
         "spark.sql.restrictedMode.enabled": "true",
         # The first saves 40 ms a job; the second is what makes a job take less than 300.
