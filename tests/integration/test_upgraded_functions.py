@@ -85,9 +85,7 @@ async def until(deployment: Deployment, change_set: ChangeSetHandle, expected: l
     await deployment.at_rest()
 
 
-async def start_later(
-    deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def start_later(deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start a daemon with an upgraded function, beside those with the earlier one."""
     later = site.directory / "later"
     site.install("priced", "1.1", "value + 100", later)

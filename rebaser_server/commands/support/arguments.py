@@ -24,7 +24,6 @@ from rebaser_server.terminal.lines import ask, say_script, visible
 
 if TYPE_CHECKING:
     from rebaser_core.ids import RequestId
-    from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
 
 _HELP: Final = ("-h", "--help")
@@ -225,9 +224,6 @@ _COMPLETERS: Final = {
 Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
 """Function that runs a command. It returns the exit code; None stands for 0."""
 
-DeploymentHandler = Callable[["Deployment", argparse.Namespace], Coroutine[Any, Any, int | None]]
-"""Function that runs a command with a connection to NATS."""
-
 Validator = Callable[[argparse.Namespace], str | None]
 """Function that returns the fault of the arguments taken together, or None."""
 
@@ -255,7 +251,7 @@ def make_group(
 def add_command(
     commands: Any,
     name: str,
-    handler: Handler,
+    handler: Handler | str,
     *,
     about: str,
     validate: Validator = lambda _: None,
@@ -264,7 +260,8 @@ def add_command(
 ) -> Parser:
     """Declare a command, with `--json` unless it prints no result, and `--csv` if it prints rows.
 
-    Arguments to which `validate` objects end the command before it connects to NATS.
+    `handler`: a function, or the name of one below `rebaser_server.commands`, as `load:load`, which
+    is imported when the command runs. Arguments to which `validate` objects end the command before.
     """
     parser: Parser = commands.add_parser(name, help=about, description=about)
     parser.set_defaults(parser=parser, handler=handler, validate=validate, action=name)
@@ -274,23 +271,6 @@ def add_command(
     if csv:
         forms.add_argument("--csv", action="store_true", help="print rows as CSV")
     return parser
-
-
-def with_deployment(handler: DeploymentHandler) -> Handler:
-    """The handler, given a connection to the deployment that the settings name."""
-
-    @functools.wraps(handler)
-    async def connected(settings: "Settings", arguments: argparse.Namespace) -> int | None:
-        from rebaser_server.commands.support.deployment import name_change_sets, open_deployment
-
-        async with open_deployment(settings) as deployment:
-            try:
-                return await handler(deployment, arguments)
-            except RebaserError as error:
-                await name_change_sets(deployment, error)
-                raise
-
-    return connected
 
 
 def request_id(text: str) -> "RequestId":

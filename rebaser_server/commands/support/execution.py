@@ -6,7 +6,8 @@ A hint says what a person can do about an error.
 import argparse
 import asyncio
 import os
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -28,7 +29,7 @@ from rebaser_core.errors import (
 )
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
 from rebaser_core.jetstream.errors import AccountLimit, LoginRefused
-from rebaser_server.commands.support.arguments import Exit, NotInTime, limited
+from rebaser_server.commands.support.arguments import Exit, Handler, NotInTime, limited
 from rebaser_server.commands.support.deployment import NotPermitted
 from rebaser_server.errors import (
     DeploymentInconsistent,
@@ -228,7 +229,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.action not in _OWN:
             settings = _of_this_folder(settings)
         with tracing.exported(os.environ, settings.instance_id):
-            command = arguments.handler(settings, arguments)
+            command = _handler(arguments.handler)(settings, arguments)
             limit = getattr(arguments, "timeout", None)
             return int(asyncio.run(limited(command, limit)) or Exit.OK)
     except _BadSettings as error:
@@ -243,6 +244,13 @@ def execute(arguments: argparse.Namespace) -> int:
         if (hint := hint_for(error)) is not None:
             complain(f"  {hint}")
         return _code_of(error)
+
+
+def _handler(given: Handler | str) -> Handler:
+    if not isinstance(given, str):
+        return given
+    module, name = given.split(":")
+    return cast("Handler", getattr(import_module(f"rebaser_server.commands.{module}"), name))
 
 
 def _code_of(error: Exception) -> Exit:
