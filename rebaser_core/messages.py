@@ -408,8 +408,6 @@ def encode_inline_request(
 
 
 class RequestState(StrEnum):
-    """Place of a request on its way."""
-
     SETTLED = "settled"  # it is final: applied or dead
     WAITING = "waiting"  # stored, not handled yet
     UNKNOWN = "unknown"  # never stored, or settled long ago and forgotten

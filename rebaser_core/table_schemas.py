@@ -338,7 +338,6 @@ def columns_of(fields: Sequence[dict[str, Any]]) -> list[TableColumn]:
 
 
 def encode_rows(rows: pa.RecordBatch) -> str:
-    """Return the rows as `TableReply` has them."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:

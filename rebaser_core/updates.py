@@ -252,7 +252,6 @@ class UpdateColumns:
     """Signatures that occur, numbered in this order."""
 
     def add_put(self, body: dict[str, Any]) -> None:
-        """Append a `putValue`."""
         get = body.get
         self.ids.append(body["valueId"])
         self.names.append(get("name"))
@@ -263,7 +262,6 @@ class UpdateColumns:
         self.is_put.append(True)
 
     def add_set(self, body: dict[str, Any]) -> None:
-        """Append a `setValue`."""
         self.ids.append(body["valueId"])
         self.names.append(None)
         self.values.append(body["value"])

@@ -213,7 +213,6 @@ class ContentInfo(NamedTuple):
 
 
 def _parse_version(text: str) -> int:
-    """Return the version; 0 if it is no positive integer in digits."""
     plain = text.isascii() and text.isdigit() and len(text) < _DIGITS
     return int(text) if plain else 0
 
@@ -271,7 +270,6 @@ class MessageType(Generic[VersionedT]):
         return headers, codecs.dumps(content_type, body)
 
     def headers(self, content_type: str, version: int | None = None) -> dict[str, str]:
-        """Return the headers of a message of this type, in the current version by default."""
         return ContentInfo(content_type, self.name, version or self.current.VERSION).headers()
 
     def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:

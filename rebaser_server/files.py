@@ -167,8 +167,6 @@ TEMP_DIR: Final = "unfinished"
 
 
 class FileInfo(NamedTuple):
-    """A file or a directory, as it was listed."""
-
     path: str
     """Path relative to the root."""
     size: int | None
@@ -451,7 +449,6 @@ class SharedFiles:
 
 
 def _info_of(path: str, info: Any) -> FileInfo:
-    """Return a file as Arrow listed it."""
     return FileInfo(path, info.size, info.mtime_ns, is_directory=not info.is_file)
 
 
@@ -522,7 +519,6 @@ def loss_file(name: str) -> str:
 
 
 def run_directory(run: str) -> str:
-    """The directory of a run store, by its key."""
     return f"{_RESULTS}/{run}"
 
 
@@ -546,7 +542,6 @@ def run_of_key(key: str) -> str | None:
 
 
 def is_batch(name: str) -> bool:
-    """Whether a file of this name is a batch."""
     return name.endswith(_BATCH)
 
 
@@ -598,7 +593,6 @@ class OrphanFiles:
         return [leftover for leftover in orphans if leftover.time < before]
 
     def payloads(self) -> Iterator[bytes]:
-        """The bytes of each batch and of each file of a run."""
         directories = [_RESULTS]
         for directory in directories:
             for info in self._files.list_infos(directory):

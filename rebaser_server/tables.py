@@ -114,8 +114,6 @@ class TableDamaged(TableMissing):
 
 
 class DataFile(NamedTuple):
-    """A file of a table."""
-
     path: str
     """Path relative to the directory of the workspace's tables."""
     size: int
@@ -125,8 +123,6 @@ class DataFile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A partition of a table, which is a table of its own."""
-
     value: str | None
     """Value of the partition's column, as text."""
     key: str
@@ -137,8 +133,6 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Contents of a table."""
-
     fields: list[dict[str, Any]]
     """Fields of the schema as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
     files: list[DataFile]
@@ -204,7 +198,6 @@ class Written:
     """Partitions that have rows, if they are written apart."""
 
     def encode(self) -> list[Any]:
-        """Return it as plain data."""
         parts = [[*part[:3], list(map(list, part.files))] for part in self.parts]
         return [self.fields, self.rows, self.content, list(map(list, self.files)), parts]
 
@@ -224,8 +217,6 @@ class Written:
 
 
 class Attempt(NamedTuple):
-    """A place to write a table to."""
-
     workspace: str
     key: str
     name: str
@@ -755,7 +746,6 @@ def _reading_upload() -> Iterator[None]:
 
 
 def part_key(*digests: str) -> str:
-    """Return the key of a part by the digests of its rows and of its schema."""
     return blake3("/".join(["part", *digests]).encode()).hexdigest()
 
 

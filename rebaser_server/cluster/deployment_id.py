@@ -33,8 +33,6 @@ _LOOKS_AGAIN: Final = (0.1, 0.3, 0.6, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class DeploymentId:
-    """The id in NATS and in the store."""
-
     streams: Streams
     files: StoreFiles
 
@@ -71,14 +69,12 @@ class DeploymentId:
         return f"{where} is of deployment {in_store}, but {nats}"
 
     async def in_nats(self) -> str | None:
-        """The id in NATS."""
         try:
             return (await self._bucket.get(_KEY)).value.decode()
         except (KeyNotFound, StreamNotFound):
             return None
 
     async def in_store(self) -> str | None:
-        """The id in the store."""
         try:
             payload = await asyncio.to_thread(self.files.get, DEPLOYMENT)
         except FileNotFoundError:

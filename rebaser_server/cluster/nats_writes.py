@@ -162,7 +162,6 @@ class WriteWatch:
         return self.problem is None or not self.problem.stops_work
 
     async def look(self) -> None:
-        """Look at NATS now."""
         found = await self._find()
         if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
             found = self._refusal

@@ -62,7 +62,6 @@ class PauseStore:
         self._bucket = KeyValue(streams.js, streams.pauses_bucket)
 
     async def all(self) -> Paused:
-        """Return all pauses."""
         pauses: Paused = {}
         try:
             async with self._bucket.watch() as watch:

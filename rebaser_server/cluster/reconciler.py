@@ -380,10 +380,7 @@ class StrayRequests:
     """Moves stray requests; two Rebasers may do it at once."""
 
     def __init__(self, streams: Streams, members: Membership, few: int = _FEW) -> None:
-        """Look at slices of the requests.
-
-        `few`: number of subjects that are listed at once.
-        """
+        """Look at slices of the requests. `few`: number of subjects that are listed at once."""
         self._streams = streams
         self._stream = streams.requests_stream
         self._members = members

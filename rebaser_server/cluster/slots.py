@@ -219,7 +219,6 @@ class SlotPool:
         return self.free
 
     async def wait_until_free(self) -> None:
-        """Return once a slot is free."""
         while not self.free:
             self._freed.clear()
             await self._freed.wait()

@@ -58,7 +58,6 @@ class GarbageJob:
 
     @classmethod
     def of(cls, services: Services, members: Membership, store: StoreSettings) -> "GarbageJob":
-        """Build it from the settings."""
         grace = store.orphan_retention.total_seconds()
         application, batches = services.application, services.batches
         read, holdings = application.kept_metadata, application.holdings

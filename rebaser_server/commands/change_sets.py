@@ -20,7 +20,6 @@ from rebaser_client.reader import BranchDifference
 from rebaser_core.errors import ClientError, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
-from rebaser_core.queries import ChangedDefinition
 from rebaser_core.records import (
     ChangeSetRecordV1,
     ChangeSetStatus,
@@ -186,11 +185,7 @@ async def _find(
 async def _find_branch(
     deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
 ) -> ChangeSetRecordV1:
-    """The record of the branch.
-
-    Raises:
-        UnusableInput: it is the head of its workspace.
-    """
+    """The record of the branch. Raises `UnusableInput`: it is the head of its workspace."""
     record = await _find(deployment, arguments, closed=closed)
     if record.change_set_id != record.head:
         return record
@@ -347,7 +342,7 @@ def _show_edits(comparison: BranchDifference, *, whole: bool) -> None:
             change.what,
             _side(change.head),
             _side(change.branch),
-            _note(change),
+            (f"head changed it, too; it was {_side(change.base)}" if change.both else ""),
         )
     table.show()
     if not whole:
@@ -386,10 +381,6 @@ def _show_families(comparison: BranchDifference) -> None:
 def _say_more(number: int, what: str) -> None:
     if number > 0:
         say(f"and {many(number, f'more {what}')}: --all lists all")
-
-
-def _note(change: ChangedDefinition) -> str:
-    return f"head changed it, too; it was {_side(change.base)}" if change.both else ""
 
 
 def _side(data: Any) -> str:

@@ -127,7 +127,6 @@ def _written(details: str) -> str:
 
 
 def build_parser() -> Parser:
-    """The parser of the whole command line."""
     parser = Parser(
         prog="rebaser",
         description="Rebaser applies the updates of each change set in order, once, "

@@ -26,7 +26,6 @@ _HINT: Final = "; --unregistered starts one that no list of change sets shows"
 
 
 def _read(arguments: argparse.Namespace) -> list[Any]:
-    """The updates in the file."""
     file = arguments.file
     text = read_text(file)
     try:

@@ -93,7 +93,6 @@ def project_name(directory: str) -> str:
 
 
 def project_files(name: str) -> dict[str, str]:
-    """The text of each file, by its path in the project."""
     templates = {
         "graph.toml": _GRAPH,
         f"{name}_functions.py": _FUNCTIONS,

@@ -164,11 +164,7 @@ def _text(side: Any) -> str | None:
     """A side as people read it: text in quotes if it would read like another value."""
     if side is None or (isinstance(side, str) and not _reads_like_json(side)):
         return side
-    return _json(side)
-
-
-def _json(value: Any) -> str:
-    return table_text(value) or json.dumps(value, ensure_ascii=False)
+    return table_text(side) or json.dumps(side, ensure_ascii=False)
 
 
 def _reads_like_json(text: str) -> bool:

@@ -40,7 +40,6 @@ async def queue(deployment: Deployment, arguments: argparse.Namespace) -> None:
 
 
 async def _queues(deployment: Deployment, limit: int) -> list[dict[str, Any]]:
-    """The longest queues, at most `limit`."""
     streams = deployment.streams
     js, stream = streams.js, streams.requests_stream
     depths = await js.stream_subjects(stream)

@@ -63,8 +63,6 @@ class Holding(Protocol):
 
 
 class HoldingsFound(NamedTuple):
-    """Holdings as they were found at one moment."""
-
     whole: Collection[str]
     """Keys of those that are whole: their uploads have done their duty."""
     old: Sequence[Holding]

@@ -56,8 +56,6 @@ ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 
 
 class LogEnd(NamedTuple):
-    """The last commit of a log."""
-
     sequence: int = 0
     entry: CommitV2 | None = None
     """The last commit; None if the log has none."""
@@ -312,7 +310,6 @@ class CommitLog(CommitLogReader):
         """Number of our last commits with no other change set's commit between them."""
 
     def sibling(self, change_set: ChangeSet) -> "CommitLog":
-        """Return the log of another change set."""
         return CommitLog(self._streams, change_set, self._group_commit)
 
     @property

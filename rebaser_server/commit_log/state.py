@@ -64,8 +64,6 @@ class Batch:
 
 
 class AppliedBatch(Protocol):
-    """A batch as performed."""
-
     @property
     def updates(self) -> Sequence[AnyUpdate]:
         """Updates as performed, after corrections. Applied to an equal state they need none."""
@@ -262,7 +260,6 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """Read `metadata`."""
         requests = cls()
         requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
         requests._digests[:] = base64.b64decode(metadata["digests"])
@@ -320,7 +317,6 @@ class Retention:
 
     @classmethod
     def of(cls, history: HistorySettings) -> Self:
-        """Build it from the settings."""
         return cls(history.retention.total_seconds(), history.max_commits, _LARGE_BATCHES)
 
     def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
@@ -480,7 +476,6 @@ class State:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "State":
-        """Build the state that a checkpoint holds."""
         metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
         return cls(
             checkpoint.content,

@@ -491,7 +491,6 @@ class StateLoader:
         return await self.sibling(change_set_id).load(at)
 
     def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
-        """Return the loader of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
         return StateLoader(other, self.log.sibling(other), self.batches, self.machine)
 

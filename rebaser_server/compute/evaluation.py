@@ -175,7 +175,6 @@ class Evaluation:
         self.done += 1
 
     def result(self) -> UnitResult:
-        """Return the result of the values so far."""
         recall = self._scalar.recall
         recomputed = self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
         result = UnitResult(recomputed, self._table(), self._costs())
@@ -403,7 +402,6 @@ def decode_sound(unit: bytes | memoryview) -> WorkUnit:
 
 
 def start_evaluation(unit: WorkUnit) -> Evaluation | ForkedEvaluation:
-    """Begin the evaluation of this unit."""
     if unit.limits.is_forked or any(runtime in INSTALLED for runtime, _ in unit.functions):
         return ForkedEvaluation(unit)
     return Evaluation(unit, CallWatchdog(unit.limits))

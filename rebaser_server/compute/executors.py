@@ -185,7 +185,6 @@ class UnitTasks:
         )
 
     def record(self, number: int, answer: bytes) -> None:
-        """Record the answer to the task for a unit."""
         ended = decode_answer(answer)
         if isinstance(ended, GaveWay):
             # Else the next task would begin at the first value again, and stop where this one did.

@@ -49,8 +49,6 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnitLimits:
-    """Limits of a unit of work."""
-
     calls: CallLimits = CallLimits()
     """Limits of each call of a function in it."""
     text_bytes: int = _MAX_UNIT_BYTES

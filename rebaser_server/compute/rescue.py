@@ -67,7 +67,6 @@ async def salvage(
 
 
 def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
-    """Return a result in which each of these values failed, the first at position `first`."""
     count = len(ids)
     columns = [
         ids,
@@ -79,8 +78,6 @@ def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
 
 
 class _StoredResults:
-    """A `Place` that computes nothing."""
-
     def __init__(self, message: str, slots: int) -> None:
         self._message = message
         self.slots = slots

@@ -109,8 +109,6 @@ _SIDE_BY_SIDE: Final = 4
 
 
 class DeclaredColumn(NamedTuple):
-    """A column that a definition declares."""
-
     name: str
     kind: str
     """Type in SQL, without blanks and in lower case."""
@@ -243,8 +241,6 @@ def _plain_type(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query to run, with all that it takes."""
-
     text: str
     views: Mapping[str, View]
     parameters: Mapping[str, Any]
@@ -275,8 +271,6 @@ class SparkCall:
 
 
 def views_of(job: Query | SparkCall) -> list[View]:
-    """Return all tables that a query or call reads."""
-
     def of(value: Any) -> list[View]:
         if isinstance(value, list):
             return [view for each in value for view in of(each)]
@@ -579,7 +573,6 @@ class TableExecutor:
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
     ) -> tuple[dict[str, Manifest], dict[str, Any]]:
-        """Return the tables and the parameters of a query."""
         tables, parameters = {}, {}
         for name, value in used.items():
             if name not in names:
@@ -614,7 +607,6 @@ class TableExecutor:
         return View(self._tables.files, owner, manifest)
 
     def _table(self, name: str, value: Any, owner: str) -> Manifest:
-        """Return the manifest of a table that an input is."""
         handle, key = TableHandle.of(value), table_key(value)
         if key is None:
             raise NotATable(f"{name!r} is no table, and claims to be one")
@@ -693,8 +685,6 @@ def _kept(value: Any) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Computation of one value, which is not begun."""
-
     key: str
     """Key of the result: equal keys, equal results."""
     compute: Callable[[Attempt], Awaitable[Any]]
@@ -715,8 +705,6 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Computation of a partitioned table."""
-
     key: str
     job: Query
     """Query with all inputs whole."""
@@ -793,8 +781,6 @@ def _pieces(job: Query, by: str, taken: Manifest, used: Mapping[str, Any]) -> li
 
 @dataclass(frozen=True, slots=True)
 class _Stages:
-    """A unit in the order of its stages."""
-
     unit: WorkUnit
     order: NDArray[np.int64]
     """Position of each value in the order of before."""

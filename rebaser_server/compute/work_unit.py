@@ -50,7 +50,6 @@ def strings(given: Strings) -> pa.LargeStringArray:
 
 
 def string_buffers(column: pa.LargeStringArray) -> list[bytes | memoryview]:
-    """Return the offsets, which begin with 0, and the text."""
     _, offsets, text = column.buffers()
     if not len(column):
         return [bytes(_OFFSET_TYPE.itemsize), b""]
@@ -439,7 +438,6 @@ def with_inputs(unit: WorkUnit, position: int) -> NDArray[np.int64]:
 
 
 def _refs_of(unit: WorkUnit, positions: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the refs of these values, in their order."""
     widths = unit.widths()
     starts = np.cumsum(widths) - widths
     taken = widths[positions]
@@ -490,7 +488,6 @@ class IncrementalSplit:
         self._found_count = 0
 
     def next(self, count: int) -> WorkUnit:
-        """Return the `count` values from `done` on, or as many as there are."""
         unit, start = self._unit, self.done
         stop = min(start + count, len(unit))
         if start == 0 and stop == len(unit):

@@ -33,8 +33,6 @@ from rebaser_server.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A run of all checks."""
-
     provisioner: Provisioner
     settings: Settings
     sample: int | None

@@ -7,8 +7,6 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """Urgency of a finding."""
-
     NOTE = "note"  # information; nothing is wrong
     WARNING = "warning"  # repairs itself in time, or only costs space; can be repaired now
     ERROR = "error"  # work is lost, or stands still until a person acts
@@ -16,8 +14,6 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A difference from what must be."""
-
     check: str
     """Name of the check; programs rely on it."""
     where: str
@@ -35,7 +31,6 @@ class Finding:
         return self.severity is not Severity.NOTE and not self.repaired
 
     def plain(self) -> dict[str, Any]:
-        """The finding as plain data, for programs."""
         return {
             "check": self.check,
             "where": self.where,

@@ -206,7 +206,6 @@ async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
 
 
 async def _named(provisioner: Provisioner, stream: str) -> set[ChangeSet]:
-    """Change sets that have a message in the stream."""
     return _change_sets(provisioner, await provisioner.streams.js.stream_subjects(stream))
 
 
@@ -266,7 +265,6 @@ async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
 
 
 async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
-    """The number of dead letters."""
     stream = provisioner.streams.dead_letters_stream
     count = (await provisioner.streams.js.stream_info(stream)).state.messages
     if count:

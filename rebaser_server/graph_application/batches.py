@@ -43,7 +43,6 @@ class BatchApplier:
     async def apply(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
     ) -> Applied:
-        """Apply the batch of a request; see `Application.apply`."""
         end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
         if message.from_change_set_id is not None:
             admission = await admit_difference(ownership, request, message)

@@ -282,7 +282,6 @@ class _HeadFollower:
         return sequence in self._own_refreshes
 
     def notify(self) -> None:
-        """Note a commit."""
         self._committed.set()
 
     async def run(self) -> Never:
@@ -412,7 +411,6 @@ class BranchRunner:
         raise AssertionError("it follows until it is cancelled")
 
     def on_commit(self, committed: CommittedEntry) -> None:
-        """Note a commit."""
         del committed
         self._follower.notify()
         self._closer.notify()

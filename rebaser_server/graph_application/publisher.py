@@ -95,7 +95,6 @@ class Publisher:
         self._wakeup.set()
 
     async def run(self, open_loader: OpenLoader) -> Never:
-        """Publish until cancelled."""
         look = partial(self._look, open_loader)
         async with background(repeat_every(self._look_every, look, "publication")):
             while True:

@@ -159,8 +159,6 @@ _CHANGED_PART: Final = 16
 
 
 class GraphStateMachine(StateMachine):
-    """A `StateMachine` whose contents are `GraphContent`."""
-
     def __init__(
         self, checkpoints: Checkpoints, maintenance: TableMaintenance | None = None
     ) -> None:
@@ -258,7 +256,6 @@ def open_checkpoints(store: StoreSettings) -> Checkpoints:
 
 
 def checkpoints_of(loader: StateLoader) -> Checkpoints:
-    """The tables that a loader of this application reads."""
     if not isinstance(loader.machine, GraphStateMachine):
         raise TypeError(f"{type(loader.machine).__name__} keeps no tables of graphs")
     return loader.machine.checkpoints

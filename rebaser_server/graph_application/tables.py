@@ -122,8 +122,6 @@ class TableHoldings(Holdings):
 
 
 class Tables(Extension):
-    """The extension, as the settings have it."""
-
     runtimes = TABLE_RUNTIMES
 
     def __init__(

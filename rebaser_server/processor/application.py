@@ -29,8 +29,6 @@ Changes = dict[str, Any]
 
 
 class RequestMessage(Protocol):
-    """A request as read."""
-
     @property
     def id(self) -> RequestId: ...
 

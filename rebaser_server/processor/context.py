@@ -91,8 +91,6 @@ async def never_stopped() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that all runs of a process share."""
-
     instance: str
     streams: Streams
     group_commit: GroupCommit
@@ -111,7 +109,6 @@ class Services:
     """Permits of runs until their change sets are loaded."""
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
-        """Return the loader of the change set's state."""
         log_of = CommitLog(self.streams, change_set, self.group_commit)
         return StateLoader(change_set, log_of, self.batches, self.application, self.states)
 

@@ -98,7 +98,6 @@ class Ownership:
         return (self._staged and self._staged[-1].code) or self.state.code
 
     def has_staged(self, request_id: RequestId) -> bool:
-        """Whether a staged commit settles that request."""
         return request_id in self._staged_requests
 
     def stage(

@@ -352,8 +352,6 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
 
 
 class RequestHandler:
-    """Handles the requests of one run."""
-
     def __init__(self, run: RunContext, queue: RequestQueue) -> None:
         self.run = run
         self.queue = queue

@@ -511,10 +511,8 @@ class ComparisonService:
 
 
 def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
-    """A reply with the reason for no answer."""
     return DifferenceReplyV1(id=query_id, commit=0, error=why)
 
 
 def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:
-    """A reply with the reason for no answer."""
     return RevertReplyV1(id=query_id, now=0, error=why)

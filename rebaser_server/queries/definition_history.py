@@ -57,7 +57,6 @@ _NO_FUNC: Final = FuncState()
 
 
 def _value_state(graph: Graph, value_id: str) -> ValueState:
-    """The definition that a graph has of a value."""
     value = graph.values.get(value_id)
     if value is None:
         return _ABSENT
@@ -127,7 +126,6 @@ class TrackedDefinitions(Generic[E]):
         self._coded: dict[str, Attribution[E]] = {}
 
     def begin(self, graph: Graph) -> None:
-        """Take over the definitions of a graph, with which the history begins."""
         for value_id in self._values:
             state = _value_state(graph, value_id)
             self._values[value_id] = _Tracked(state, known=not state.exists)
@@ -141,13 +139,11 @@ class TrackedDefinitions(Generic[E]):
                 self._older_funcs.add(func_id)
 
     def begin_unknown(self) -> None:
-        """Begin with definitions that are not known."""
         for value_id in self._values:
             self._values[value_id] = _Tracked(ValueState(exists=True), known=False)
         self._older_funcs.update(self._funcs)
 
     def apply(self, updates: Sequence[AnyUpdate], edit: E) -> None:
-        """Apply a batch as it was performed."""
         values: dict[str, ValueState] = {}
         funcs: dict[str, FuncState] = {}
         removed: set[str] = set()
@@ -286,8 +282,6 @@ class TrackedDefinitions(Generic[E]):
 
 
 class CommittedEdit(NamedTuple):
-    """Edit by one commit of a log."""
-
     change_set_id: ChangeSetId
     commit: int
     entry: CommitV2
@@ -406,7 +400,6 @@ class DefinitionHistory:
         return DefinitionHistory(self._loader.sibling(change_set_id), *self._ids)
 
     async def listed(self) -> list[Attribution[CommittedEdit]]:
-        """Each part of the definitions with its edit in this log."""
         return await compute_in_turn(self._workspace, list, self.definitions.attributions())
 
 

@@ -52,7 +52,6 @@ class Lineage:
     """All that a value is computed from, as a graph has it now; a copy."""
 
     def __init__(self, graph: Graph, value_id: str) -> None:
-        """Copy the lineage of a value in the graph."""
         self.value_id: Final = value_id
         self.is_whole = True
         """Whether the lineage is complete: it has no more than `MAX_VALUES`."""
@@ -106,7 +105,6 @@ class Lineage:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """All its values by id, the last one first."""
         return self._next
 
     def steps(self, value_id: str) -> int:
@@ -124,7 +122,6 @@ class Lineage:
             value_id = self._next[value_id]
 
     def path_of_function(self, func_id: str) -> Iterator[str]:
-        """The names from a function to the last value."""
         yield self.func_names[func_id]
         yield from self.path(self._computed[func_id])
 
@@ -338,8 +335,6 @@ class _Known(NamedTuple):
 
 
 class _Unknown(NamedTuple):
-    """A state without the value."""
-
     commit: int
     offer: str
     """End of the error, with similar names."""
@@ -354,7 +349,6 @@ class ProvenanceService:
     async def replies(
         self, query: ProvenanceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[ProvenanceReplyV1, None]:
-        """Return the one reply to a query."""
         yield await self.find(query)
 
     async def find(self, query: ProvenanceQueryV1) -> ProvenanceReplyV1:
@@ -402,7 +396,6 @@ class ProvenanceService:
 
 
 def no_provenance(query_id: RequestId, why: str) -> ProvenanceReplyV1:
-    """A reply with the reason for no answer."""
     return ProvenanceReplyV1(id=query_id, commit=0, error=why)
 
 

@@ -57,8 +57,6 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class _ReplySender(Generic[ReplyT]):
-    """The answer to one query."""
-
     def __init__(
         self,
         streams: Streams,
@@ -167,8 +165,6 @@ class QueryBounds:
 
 @dataclass(frozen=True, slots=True)
 class QueryKind(Generic[QueryT, ReplyT]):
-    """A kind of query, and how it is answered."""
-
     name: str
     """Name as in the kind's subjects: `values` for `rebaser.values.<ws>.<cs>`."""
     query: MessageType[QueryT]

@@ -195,7 +195,6 @@ async def _run(steps: Generator[None, None, RowDifference], side: Side) -> RowDi
 
 
 def no_rows(query_id: RequestId, why: str) -> TableDifferenceReplyV1:
-    """A reply with the reason for no answer."""
     return TableDifferenceReplyV1(id=query_id, commit=0, since=0, error=why)
 
 
@@ -423,7 +422,6 @@ def _random(count: int) -> Hashes:
 
 
 def _hashes(column: pa.Array) -> Hashes:
-    """Return a hash of each cell."""
     if not len(column):
         return np.zeros(0, np.uint64)
     hashes = _cell_hashes(column)

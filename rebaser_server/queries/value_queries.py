@@ -37,7 +37,6 @@ class ValueQueries:
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     def kinds(self) -> list[QueryKind[Any, Any]]:
-        """Return the kinds of queries that are answered here."""
         return [
             QueryKind(
                 "provenance",

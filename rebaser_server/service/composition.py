@@ -80,7 +80,6 @@ def build_services(
     members: Membership,
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped,
 ) -> Services:
-    """Build the services that all runs of this process, one of the `members`, share."""
     streams = provisioner.streams
     batches = open_batch_store(streams, settings)
     notifier = Notifier(streams)

@@ -115,7 +115,6 @@ class ValueGraph:
 
 
 def _call_limits(settings: Settings) -> CallLimits:
-    """Limits of a call of a function."""
     return CallLimits(
         settings.functions.timeout.total_seconds(),
         settings.functions.memory,

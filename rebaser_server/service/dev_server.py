@@ -165,7 +165,6 @@ class _NatsProcess:
                     await asyncio.to_thread(self.stop)
 
     def stop(self) -> None:
-        """End it, if it runs. Blocks."""
         if self._process is not None:
             _stop(self._process)
 

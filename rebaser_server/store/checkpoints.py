@@ -136,8 +136,6 @@ _DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
 
 @dataclass(frozen=True, slots=True)
 class GraphCheckpoint:
-    """A graph as of one commit."""
-
     commit: int
     metadata: dict[str, Any]
     """All parts of the checkpoint but the graph."""
@@ -160,7 +158,6 @@ def _read_checkpoint(
 
 
 def _read_heads(delta: CheckpointTable) -> list[Head]:
-    """The heads of all checkpoints in the table."""
     with translate_store_errors():
         heads = delta.heads()
         require_last(delta, heads)
@@ -173,7 +170,6 @@ def _read_head(delta: CheckpointTable) -> Head | None:
 
 
 def _read_metadata(delta: CheckpointTable, damage: str) -> dict[str, Any] | None:
-    """The last checkpoint without its graph, if there is one."""
     del damage
     head = _read_head(delta)
     return None if head is None else checkpoint_record(head)
@@ -200,8 +196,6 @@ def _read(
 
 
 class _Rows(NamedTuple):
-    """Rows of a table."""
-
     values: list[pa.RecordBatch]
     """Rows of values, without their kind."""
     others: pa.Table

@@ -58,7 +58,6 @@ def hashes_column(
 
 
 def _hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
-    """All hashes in such a column, and the number that each value has."""
     rows = pa.chunked_array(column.fill_null(b"")).cast(pa.large_binary()).combine_chunks()
     rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows
     _, offsets, data = rows.buffers()
@@ -345,7 +344,6 @@ def _statuses(column: pa.ChunkedArray) -> NDArray[np.uint8]:
 def _texts(
     rows: dict[str, pa.ChunkedArray], live: _LiveRows, statuses: NDArray[np.uint8]
 ) -> pa.Array:
-    """Texts or messages, in the order of `live.column`."""
     texts, messages = live.column(rows.pop("value")), rows.pop("message")
     is_without = (statuses == FAILED) | (statuses == BLOCKED)
     if is_without.any():

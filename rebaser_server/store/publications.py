@@ -104,8 +104,6 @@ class HeadTables(NamedTuple):
 
 @dataclass(slots=True)
 class _Published:
-    """State of the published table of one value."""
-
     value: str
     key: str | None
     """Key of the table; None: the value is a table no more."""
@@ -382,7 +380,6 @@ def _digest_of(name: str) -> str:
 
 
 def _files_in(delta: DeltaTable) -> tuple[list[str], list[int]]:
-    """Return the names and the sizes of the files of a version."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     names = [unquote(name) for name in actions["path"].to_pylist()]
     return names, actions["size_bytes"].to_pylist()

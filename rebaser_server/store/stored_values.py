@@ -126,8 +126,6 @@ def _quoted(text: str) -> str:
 
 
 class StoredValue(NamedTuple):
-    """A value as in its row."""
-
     id: str
     name: str | None
     value: str
@@ -140,8 +138,6 @@ class StoredValue(NamedTuple):
 
 
 class StoredValues(NamedTuple):
-    """Values as of a checkpoint."""
-
     commit: int
     commit_id: str | None
     """Id of that commit; None in a table of an early release."""

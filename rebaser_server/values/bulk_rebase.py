@@ -292,7 +292,6 @@ class _RegularBatch:
         return cls(arrays, indices, has_func, wiring, ranks)
 
     def apply(self, graph: Graph, sequence: int) -> bool:
-        """Apply the batch; return whether it left roots."""
         dirty = self._put_funcs(graph, sequence)
         is_new = self.indices < 0
         indices = self.indices.copy()
@@ -324,7 +323,6 @@ class _RegularBatch:
         return dirty
 
     def _assign_sources(self, graph: Graph, indices: _Indices) -> _Rows:
-        """Assign the sources whose values change; return their rows."""
         rows = np.flatnonzero(~self.has_func)
         texts = self.arrays.texts_of(~self.has_func)
         known = graph.texts_of(indices[rows])
@@ -373,7 +371,6 @@ def _are_regular(graph: Graph, arrays: BatchArrays, indices: _Indices, has_func:
 
 
 def _keep_names(graph: Graph, arrays: BatchArrays, indices: _Indices) -> bool:
-    """Whether the values that are put again keep their names."""
     rows = np.flatnonzero((indices >= 0) & arrays.is_put)
     given = arrays.names.take(pa.array(rows))
     text_rows = graph.columns.name.buffer[indices[rows]]

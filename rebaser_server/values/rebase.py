@@ -318,7 +318,6 @@ def references_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
 
 
 def functions_in(updates: Sequence[AnyUpdate]) -> Iterator[PutFunc]:
-    """Yield the functions that updates put."""
     if isinstance(updates, PlainUpdates):
         updates = updates.columns.funcs
     elif isinstance(updates, TableUpdates):

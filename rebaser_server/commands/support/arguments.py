@@ -122,7 +122,6 @@ class Parser(argparse.ArgumentParser):
         return self, [word for word in words if not word.startswith("-")]
 
     def positionals(self) -> set[str]:
-        """Arguments of the command that are no options."""
         return {action.dest for action in self._actions if not action.option_strings}
 
     def _groups(self) -> list[Any]:
@@ -361,7 +360,6 @@ def add_workspace(parser: argparse.ArgumentParser, *, required: bool = False) ->
 
 
 def add_value(parser: argparse.ArgumentParser, name: str, about: str) -> None:
-    """Declare an argument that names a value."""
     _completed(parser.add_argument(name, metavar=name.upper(), help=about))
 
 
@@ -486,7 +484,6 @@ def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
-    """Declare `--timeout`."""
     parser.add_argument(
         "--timeout",
         type=_seconds,

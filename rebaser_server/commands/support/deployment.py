@@ -246,7 +246,6 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
 
 
 async def describe(deployment: Deployment, scope: PauseScope) -> str:
-    """Description of the scope, by name."""
     if scope.workspace_id is None:
         return "everything"
     return f"{_kind(scope)} {await _name(deployment, scope)!r}"

@@ -309,7 +309,6 @@ def _settings() -> Settings:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a variable and its value are UTF-8."""
     try:
         f"{name}{os.environ[name]}".encode()
     except UnicodeEncodeError:

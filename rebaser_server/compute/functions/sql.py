@@ -513,8 +513,6 @@ _Scope = Mapping[str, _Rows]
 
 @dataclass(slots=True)
 class _Judge:
-    """The judgement of one tree."""
-
     arguments: frozenset[str] | None
     small: frozenset[str]
     tables: dict[str, str] = field(default_factory=dict)
@@ -841,7 +839,6 @@ class _Judge:
         return sum(self._query(each, scope, outer).relations for each in _queries(node))
 
     def _relation(self, node: exp.Expr, scope: _Scope, outer: frozenset[str]) -> _Rows:
-        """Judge one relation of FROM or JOIN."""
         if isinstance(node, exp.Table):
             found = self._table(node, scope)
             return _Rows(found.relations) if node.args.get("pivots") else found
@@ -992,8 +989,6 @@ class _Judge:
 
 @dataclass(slots=True)
 class _Source:
-    """A relation of FROM or JOIN."""
-
     node: exp.Expr
     join: exp.Join | None
     rows: _Rows = field(default_factory=_Rows)
@@ -1030,7 +1025,6 @@ class _Links:
                 self.loose += 1
 
     def links(self, equalities: _Equalities, number: int) -> bool:
-        """Return whether one joins this relation with others."""
         for pair in equalities.values():
             left, right = map(self._numbers, pair)
             if left and right and left != right and {number, None} & (left | right):

@@ -229,7 +229,6 @@ def _to_array(argument: ArgumentBuffers, bits: Bits, row: int = 0) -> NDArray[An
 
 
 def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
-    """Read the results of a vectorised function for `count` calls."""
     mask, results = np.ma.getmask(results), np.ma.getdata(results)
     if results.shape != (count,):
         raise TypeError(f"{(count,)} results expected, not {results.shape}")

@@ -89,12 +89,9 @@ class ConnectEntrance:
 
 
 class ConnectSession:
-    """A session of ours on a server that is not ours."""
-
     jvm_pid: int | None = None
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], remote: str) -> None:
-        """Wrap the session; `settings` are those that were set there."""
         self.spark = spark
         self._remote = remote
         self._settings = settings
@@ -123,7 +120,6 @@ class ConnectSession:
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:
-        """Yield the session; work that this thread runs in it meanwhile is of this run."""
         del about  # a server's jobs have tags and no names
         self.spark.addTag(run)
         try:

@@ -59,8 +59,6 @@ class Entrance(Protocol):
 
 
 class CallOutcome(NamedTuple):
-    """Answer of the child."""
-
     result: Any = None
     """Contents that were `Written`, or JSON."""
     mistake: str | None = None
