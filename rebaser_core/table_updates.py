@@ -168,7 +168,6 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, place: int) -> int:
-    """Return the position of a field in a flatbuffer's table; 0 if it has no such field."""
     [back] = struct.unpack_from("<i", data, table)
     vtable = table - back
     [size] = struct.unpack_from("<H", data, vtable)

@@ -174,8 +174,6 @@ class Manifest:
 
 
 class WrittenPart(NamedTuple):
-    """The rows of one partition, and the files that have them."""
-
     value: str | None
     """Value of the partition's column, as text."""
     rows: int
@@ -412,7 +410,6 @@ class TableFiles:
         return files
 
     def size(self, attempt: Attempt) -> int:
-        """Return the bytes of the files that were written so far."""
         infos = self.files.list_infos(attempt.directory, recursive=True)
         return sum(info.size or 0 for info in infos)
 
@@ -505,7 +502,6 @@ class TableFiles:
         return self.get(workspace, key)
 
     def discard(self, attempt: Attempt) -> None:
-        """Remove what an attempt has written, if anything."""
         self.files.delete_directory(attempt.directory)
 
     def condemn(self, workspace: str, key: str) -> None:

@@ -210,7 +210,6 @@ class DurabilityWatch:
         return sync != ALWAYS and not sync.startswith(UNKNOWN)
 
     async def refresh(self) -> None:
-        """Look the durability up now."""
         found = await read_durability(self._streams, self._monitoring)
         if found != self._known:
             log.info("durability", sync=found.sync, replicas=found.replicas)

@@ -135,8 +135,6 @@ async def unwritten(
 
 
 class WriteWatch:
-    """Watch of whether NATS writes and keeps messages; each change is logged."""
-
     def __init__(self, provisioner: Provisioner) -> None:
         self._provisioner = provisioner
         self.problem: NatsProblem | None = None

@@ -203,7 +203,6 @@ class SlotPool:
 
     @property
     def in_hand(self) -> int:
-        """Number of tasks that have a slot or wait for one here."""
         return len(self._leases) + len(self._waiting)
 
     @property

@@ -288,7 +288,6 @@ class CapacityCheck:
         self._slots = slots
 
     async def run(self) -> Never:
-        """Check until cancelled."""
         await repeat_every(_LOOK_EVERY, self.check, "capacity", first_delay=_LISTEN)
 
     async def check(self) -> int:

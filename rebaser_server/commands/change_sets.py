@@ -200,7 +200,6 @@ async def _show(
     record: ChangeSetRecordV1,
     comments: Sequence[CommentRecordV1] | None = None,
 ) -> None:
-    """Print the record of a change set; `comments`, if they are given, follow in their order."""
     if arguments.json:
         said = None if comments is None else [each.to_wire() for each in comments]
         say_json(record.to_wire() | ({} if said is None else {"comments": said}))
@@ -279,7 +278,6 @@ _SHOWN_DIGITS: Final = 12
 def _plain_comparison(
     comparison: BranchDifference, tables: Sequence[ComparedTable] | None
 ) -> dict[str, Any]:
-    """The whole difference as plain data."""
     plain: dict[str, Any] = {
         "digest": comparison.digest,
         "changes": [change.to_wire() for change in comparison.changes],

@@ -752,8 +752,6 @@ def _train(commands: Any) -> None:
 
 
 def add_completion(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Declare the command that completes what `parser` takes."""
-
     def script(shell: str) -> str:
         import shtab
 

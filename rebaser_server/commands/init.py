@@ -87,7 +87,6 @@ only-include = ["${name}_functions.py"]
 
 
 def project_name(directory: str) -> str:
-    """A name for package, functions and workspace, derived from the directory's."""
     name = re.sub(r"[^a-z0-9]+", "_", directory.lower()).strip("_")
     return name if name[:1].isalpha() else f"project_{name}".rstrip("_")
 

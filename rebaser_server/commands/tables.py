@@ -201,7 +201,6 @@ _AT_ONCE: Final = 4
 
 
 async def _show_tables(handle: ChangeSetHandle, arguments: argparse.Namespace) -> None:
-    """Print the values that are tables; a table whose rows are gone, with the reason."""
     values = await handle.values(at=arguments.at)
     names = await function_names(handle)
     places = asyncio.Semaphore(_AT_ONCE)

@@ -51,8 +51,6 @@ CONDEMNED: Final = "condemned"
 
 
 class Holding(Protocol):
-    """A thing of an application in the store."""
-
     @property
     def workspace(self) -> str: ...
     @property
@@ -106,8 +104,6 @@ class ObjectMeta(NamedTuple):
 
 @dataclass(slots=True)
 class Garbage:
-    """Stored things that nothing refers to."""
-
     objects: list[ObjectMeta] = field(default_factory=list)
     tombstones: list[ObjectMeta] = field(default_factory=list)
     """Metadata that the bucket keeps about deleted objects."""

@@ -163,7 +163,6 @@ class CommitLogReader:
         return log_end(StoredMessage.of(reply["message"]), known)
 
     async def trace_headers(self, sequence: int) -> Mapping[str, str]:
-        """Return the headers of a commit that name a trace; none if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         return {} if message is None else _trace_headers_of(message)
 
@@ -280,7 +279,6 @@ class GroupCommit:
         self._known_until = math.inf
 
     def on_refused(self) -> None:
-        """Note that the server takes no batch now."""
         self._min_size, self._known_until = (
             NEVER,
             asyncio.get_running_loop().time() + _ASK_AGAIN_AFTER,

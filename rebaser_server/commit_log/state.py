@@ -48,8 +48,6 @@ class ResultFiles:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Updates that are applied together."""
-
     updates: Sequence[AnyUpdate]
     computed: DvuResultInfo | None = None
     """The claim under which a background job computed it."""
@@ -114,8 +112,6 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A change set as of one commit."""
-
     commit: int
     metadata: dict[str, Any]
     """The protocol's part, as `State.metadata` gave it, and what the application added."""
@@ -355,8 +351,6 @@ class Unsaved(NamedTuple):
 
 
 class CheckpointAttempt(NamedTuple):
-    """A checkpoint that `State.begin_checkpoint` took and that is not written yet."""
-
     snapshot: "Snapshot"
     checkpoints: list[CheckpointRef]
     """Checkpoints to keep once it is written."""

@@ -42,8 +42,6 @@ MIN_SIZE: Final = 16 * 1024
 
 
 class OwnedState(Protocol):
-    """The state of a run, which changes it under its lock."""
-
     @property
     def state(self) -> State: ...
 
@@ -300,8 +298,6 @@ def _ends_with(state: State, end: LogEnd) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StateLoader:
-    """All sources of a change set's state."""
-
     change_set: ChangeSet
     log: CommitLog
     batches: BatchStore

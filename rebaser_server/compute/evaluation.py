@@ -100,7 +100,6 @@ class Evaluation:
         )
 
     def call_one_by_one(self) -> None:
-        """Call functions for one value at a time from now on."""
         self._vectorised = self._is_ready = False
 
     def _load(self, index: int) -> Callable[..., Any]:
@@ -170,7 +169,6 @@ class Evaluation:
         return imported
 
     def fail(self, message: str) -> None:
-        """Let the next value fail, which was being computed."""
         self._scalar.fail(self.done, message)
         self.done += 1
 

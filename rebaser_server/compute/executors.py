@@ -194,7 +194,6 @@ class UnitTasks:
             self._stops[number] = self._sizes[number]
 
     def results(self) -> list[UnitResult | StoredResult]:
-        """The result of each unit, once there are no more tasks."""
         return [self._ended[number] for number in range(len(self._units))]
 
     def values_done(self) -> int:

@@ -265,7 +265,6 @@ class _UnitBuilder:
         return [self._build(np.arange(count))]
 
     def _estimate(self) -> NDArray[np.float64]:
-        """The seconds that each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
         seconds = [
             self._costs.of_function(f.runtime, f.code, unmeasured=UNMEASURED_SECONDS)

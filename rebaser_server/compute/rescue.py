@@ -52,11 +52,7 @@ async def salvage(
 ) -> list[UnitResult | StoredResult]:
     """Return the result of each unit; values that were not computed fail with the message.
 
-    Args:
-        units: as the attempts had them.
-        message: of values that fail.
-        store: of the update.
-        slots: as the attempts had it.
+    `units` and `slots` are as the attempts had them.
     """
     guesses = await asyncio.to_thread(store.costs, split_costs_of(units)) if units else {}
     place, run = _StoredResults(message, slots), Run(store=store)

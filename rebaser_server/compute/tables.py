@@ -817,8 +817,6 @@ def _stage_numbers(unit: WorkUnit, is_of_tables: NDArray[np.bool_]) -> NDArray[n
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A value that is due, and what its function takes."""
-
     position: int
     value_id: str
     function: tuple[str, str]

@@ -206,7 +206,6 @@ class WorkUnit:
         return any(runtime in runtimes for runtime, _ in self.functions)
 
     def widths(self) -> NDArray[np.int64]:
-        """Return the number of refs of each value."""
         by_call = [sum(1 if n is None else n for _, n in specs) for _, specs in self.signatures]
         return np.array(by_call, np.int64)[self.signature_indices]
 

@@ -63,7 +63,6 @@ async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
 
 
 async def _reports(provisioner: Provisioner) -> list[Answer]:
-    """Ask the Rebasers that run for their status."""
     streams = provisioner.streams
     return await all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT)
 

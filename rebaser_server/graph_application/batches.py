@@ -35,8 +35,6 @@ def is_batchable(message: EnqueueUpdatesRequestV1) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BatchApplier:
-    """Applies batches to the graphs of change sets."""
-
     limits: BatchLimits
     adopt: Adopt
 

@@ -251,7 +251,6 @@ def open_state_loader(
 
 
 def open_checkpoints(store: StoreSettings) -> Checkpoints:
-    """Return the tables of the store, as the settings say; makes no request."""
     return Checkpoints(store.root, store.options)
 
 

@@ -57,7 +57,6 @@ class FormerOwners:
         return True
 
     def forget(self, change_set: ChangeSet) -> None:
-        """Forget the lost leases of a change set that this process has released."""
         self._lost_leases.pop(change_set, None)
 
 
@@ -71,8 +70,6 @@ at once: else all would lose their leases, again and again, before any has settl
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSettings:
-    """The settings of one change set's run."""
-
     quiet_period: float
     """Seconds."""
     confirm_every: float

@@ -459,7 +459,6 @@ class RequestHandler:
         return await final_result(self.ownership, committed, digest)
 
     def _is_committed(self, request: Delivery) -> bool:
-        """Whether the log is known to hold the request's commit."""
         return request.stream_sequence <= self.ownership.state.control.last_sequence
 
     async def _on_append_refused(

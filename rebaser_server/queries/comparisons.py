@@ -52,15 +52,11 @@ from rebaser_server.values.merge import merge
 
 @dataclass(frozen=True, slots=True)
 class Diff(BranchDifference):
-    """Changes that applying the branch would make."""
-
     graph: Graph
     """Graph of the branch, after the merge: results that follow from it are not computed yet."""
 
 
 class Effects(NamedTuple):
-    """Effects of applying a branch on computed values."""
-
     differing: list[ComputedDifference]
     """Values whose results differ from those in head."""
     unknown: list[str]
@@ -159,7 +155,6 @@ def _what(head: PutValue | None, branch: PutValue | None) -> str:
 
 
 def _side(put: PutValue | None, what: str) -> Any:
-    """Part of a definition that shows the difference."""
     if put is None:
         return None
     if what == "value" or (what in ("added", "removed") and put.func_id is None):
@@ -244,8 +239,6 @@ def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Ite
 
 
 class DefinitionSnapshot(NamedTuple):
-    """Definitions of some values and functions at one moment."""
-
     values: dict[str, Definition]
     funcs: dict[str, PutFunc | None]
 
@@ -450,7 +443,6 @@ class ComparisonService:
         self._comparing = asyncio.Lock()
 
     async def diff(self, change_set: ChangeSet, *, computed: bool) -> Diff:
-        """Compare a branch with head, as the function `diff` does."""
         async with self._comparing:
             return await diff(self._open_loader(change_set), computed=computed)
 

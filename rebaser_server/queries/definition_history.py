@@ -79,8 +79,6 @@ _MAX_NAMES: Final = 100_000
 
 
 class Attribution(NamedTuple, Generic[E]):
-    """A part of a definition, and the edit that last changed it."""
-
     edit: E
     id: str
     """Id of the value or function."""
@@ -93,8 +91,6 @@ class Attribution(NamedTuple, Generic[E]):
 
 
 class _Tracked(Generic[E]):
-    """State of a value, and the edits of its parts."""
-
     __slots__ = ("defined", "known", "lost", "now", "set", "unwired", "wired")
 
     def __init__(self, now: ValueState, *, known: bool) -> None:
@@ -262,7 +258,6 @@ class TrackedDefinitions(Generic[E]):
             yield from self.attributions_of(value_id)
 
     def attributions_of(self, value_id: str) -> Iterator[Attribution[E]]:
-        """Parts of one value that an edit changed last."""
         tracked = self._values[value_id]
         if tracked.defined is not None:
             yield tracked.defined

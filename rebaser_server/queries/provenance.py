@@ -49,8 +49,6 @@ MAX_VALUES: Final = 100_000
 
 
 class Lineage:
-    """All that a value is computed from, as a graph has it now; a copy."""
-
     def __init__(self, graph: Graph, value_id: str) -> None:
         self.value_id: Final = value_id
         self.is_whole = True
@@ -326,8 +324,6 @@ def _removed_by(updates: Sequence[AnyUpdate], name: str, ids: set[str]) -> str |
 
 
 class _Known(NamedTuple):
-    """Parts of a state that the answer needs, copied from it."""
-
     commit: int
     control: ControlState
     value: ValueSnapshot

@@ -184,8 +184,6 @@ class _QueuedQuery:
 
 
 class _Queue:
-    """Waiting queries: by workspace, in turns."""
-
     def __init__(self, bounds: QueryBounds) -> None:
         self._bounds = bounds
         self._waiting: dict[str, deque[_QueuedQuery]] = {}
@@ -370,7 +368,6 @@ class QueryService:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        """Answer queries while the body runs."""
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         async with AsyncExitStack() as stack:
             for kind in (*self._kinds, outcomes):

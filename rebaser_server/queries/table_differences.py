@@ -56,8 +56,6 @@ class NotComparable(RebaserError):
 
 
 class Side(NamedTuple):
-    """A state of a table, and what it is called in errors."""
-
     about: str
     workspace: str
     key: str
@@ -410,7 +408,6 @@ def _mix(words: Hashes) -> Hashes:
 
 
 def _chain(columns: Sequence[Hashes], count: int) -> Hashes:
-    """Return a hash of each row of several columns."""
     hashes = np.zeros(count, np.uint64)
     for column in columns:
         hashes = _mix(hashes ^ column)

@@ -139,8 +139,6 @@ RowT = TypeVar("RowT", ValueRow, FunctionRow)
 
 
 class ValuesFound(NamedTuple):
-    """All parts of the answer to a query, as of one commit."""
-
     commit: int
     due: bool | None
     rows: Sequence[Row]

@@ -61,8 +61,6 @@ from rebaser_server.telemetry.work_stats import SparkAbsence
 
 @dataclass(frozen=True, slots=True)
 class ValueGraph:
-    """Maker of the value graph's application, by the settings."""
-
     settings: Settings
     executor: Executor
     slots: Callable[[], int]

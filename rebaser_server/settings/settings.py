@@ -440,7 +440,6 @@ class Settings(BaseSettings):
 
 
 def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
-    """The variable of each setting, nested ones included."""
     fields: dict[str, Any] = (
         {name: field.annotation for name, field in group.model_fields.items()}
         if issubclass(group, BaseModel)

@@ -233,7 +233,6 @@ class _LiveRows:
             self._mask[rows] = True
 
     def take(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The items of the live rows, in their order."""
         return array if self.is_all else array[self.rows]
 
     def column(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -241,7 +240,6 @@ class _LiveRows:
         return column if self.is_all else column.filter(pa.array(self._mask))
 
     def positions(self) -> NDArray[np.int32]:
-        """The position of each live row in the result of `column`."""
         if self.is_all:
             return np.arange(self._count, dtype=np.int32)
         positions = np.cumsum(self._mask, dtype=np.int32)[self.rows]

@@ -115,8 +115,6 @@ class _Published:
 
 @dataclass(slots=True)
 class _Note:
-    """State of the published tables of one head."""
-
     head: str
     commit: int = 0
     tables: dict[str, _Published] = field(default_factory=dict)

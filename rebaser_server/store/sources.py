@@ -70,8 +70,6 @@ class NewestVersion(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """A version of a table that is about to be copied."""
-
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     """Rows; the iterator raises `NotATable`, also at its end, if they are not of that version."""

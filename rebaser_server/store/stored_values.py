@@ -109,7 +109,6 @@ class OpenTables:
             return kept
 
     def forget(self, change_set: ChangeSet) -> None:
-        """Forget the table, which the next query opens anew."""
         self._kept.pop(change_set, None)
 
 

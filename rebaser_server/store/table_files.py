@@ -122,7 +122,6 @@ class TableLog:
         return max((each for each in self.sums if each <= version), default=-1)
 
     def repeats(self, summed_up: int) -> bool:
-        """Whether the entries of the log repeat all that this sum says."""
         return self.is_whole(summed_up, since=self.summed_up(summed_up - 1))
 
     def is_whole(self, version: int, since: int | None = None) -> bool:

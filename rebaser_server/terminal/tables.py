@@ -77,7 +77,6 @@ class Table:
         self._table.add_row(*map(_number_or_cell, values))
 
     def add_section(self) -> None:
-        """Draw a line below the last row."""
         self._table.add_section()
 
     def show(self) -> None:
@@ -100,7 +99,6 @@ class Tree:
         self._tree = tree.Tree(text) if below is None else below.add(text)
 
     def add(self, *label: Part) -> "Tree":
-        """Add a label below this one; return the tree that begins with that."""
         return Tree(*label, below=self._tree)
 
     def show(self) -> None:

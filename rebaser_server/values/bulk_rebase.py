@@ -154,7 +154,6 @@ def _quoted(values: pa.Array) -> pa.Array:
 
 
 def _widths(column: pa.Array) -> NDArray[np.int64]:
-    """Number of inputs that each row has in this argument."""
     if not pa.types.is_list(column.type):
         return _mask(column.is_valid()).astype(np.int64)
     lengths: NDArray[Any] = pc.list_value_length(column).fill_null(0).to_numpy()
@@ -202,8 +201,6 @@ def _raw_inputs(updates: TableUpdates) -> NDArray[Any]:
 
 @dataclass(slots=True)
 class RebaseResult:
-    """A batch as performed, and the corrections that made it so."""
-
     updates: Sequence[AnyUpdate] = field(default_factory=list)
     corrections: list[Correction] = field(default_factory=list)
     dirty: bool = False

@@ -475,7 +475,6 @@ class Signatures:
 
 
 def indptr_of(widths: NDArray[Any]) -> NDArray[np.int64]:
-    """The start of each row, and the end of the last one."""
     bounds = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=bounds[1:])
     return bounds

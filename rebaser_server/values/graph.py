@@ -47,8 +47,6 @@ from rebaser_server.values.indexes import (
 
 
 class ReadableGraph:
-    """The columns of a graph, and bulk reads of them."""
-
     columns: Columns
     signatures: Signatures
     texts: TextColumn
@@ -212,7 +210,6 @@ class _GraphData(ReadableGraph):
         return {self.id_at(index) for index in self._users_of(func_id).tolist()}
 
     def user_count(self, func_id: str) -> int:
-        """Number of values that a function computes."""
         func_index = self._func_indices.get(func_id)
         return 0 if func_index is None else int(self._users[func_index])
 

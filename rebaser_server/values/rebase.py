@@ -126,8 +126,6 @@ def rebase(
 
 
 class _Rebaser:
-    """Applies one batch to the graph."""
-
     def __init__(self, graph: Graph, sequence: int, repeated: IsRepeated | None) -> None:
         self._graph = graph
         self._repeated = repeated

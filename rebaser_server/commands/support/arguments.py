@@ -372,7 +372,6 @@ def too_many_addresses(arguments: argparse.Namespace) -> str | None:
 
 
 def _completed(argument: argparse.Action) -> None:
-    """Let a shell complete the argument: see `completion`."""
     vars(argument)["complete"] = _COMPLETERS  # an attribute of shtab's
 
 
@@ -427,7 +426,6 @@ def read_text(file: Path) -> str:
 
 
 async def confirmed(question: str) -> bool:
-    """Whether the person at the terminal answers yes."""
     import asyncio
 
     answer = await asyncio.to_thread(ask, f"{question} [y/N]")

@@ -60,7 +60,6 @@ class Failures:
 
     @property
     def affected(self) -> int:
-        """Number of values that failed because of the request."""
         return self.missing.failed.total
 
     @property
@@ -70,7 +69,6 @@ class Failures:
         return bool(missing.failed or missing.affected_blocked or self.standing)
 
     def plain(self) -> dict[str, Any]:
-        """The failures as plain data, for programs."""
         return {
             "failed": self.affected + self.missing.failed_before.total,
             "blocked": self.missing.blocked.total,
@@ -85,7 +83,6 @@ class Failures:
         }
 
     def lines(self) -> list[str]:
-        """Lines for people; an empty list if no value failed."""
         missing, count = self.missing, self.affected
         lines = self._listed(missing.failed)
         if count:
@@ -105,7 +102,6 @@ class Failures:
         return lines + self._next_step()
 
     def _listed(self, values: Values) -> list[str]:
-        """Lines for the first few values."""
         missing = self.missing
         every = (*missing.failed, *missing.failed_before, *missing.blocked)
         names = {value.id: value.name for value in every}
@@ -115,7 +111,6 @@ class Failures:
         ]
 
     def _next_step(self) -> list[str]:
-        """Advice about values that are failed or blocked."""
         if not self.stand:
             return []
         every = (*self.missing.failed, *self.missing.failed_before)
@@ -167,8 +162,6 @@ async def failures(
 
 @dataclass(frozen=True)
 class _RequestResult:
-    """The reply to a request and, once its values were computed, the failures."""
-
     response: EnqueueUpdatesResponseV3
     sent: int
     """Number of updates in the batch."""
@@ -276,7 +269,6 @@ class _WaitText:
 
 
 def describe(progress: Progress) -> str:
-    """Description of the progress in a few words."""
     if progress.total is None:
         return "waiting for a Rebaser to begin the update"
     text = f"computing {progress.done:,} of {many(progress.total, 'value')}"

@@ -30,8 +30,6 @@ _STORE_NEEDS: Final = ("pyarrow", "deltalake")
 
 @dataclass(frozen=True, slots=True)
 class ReadValues:
-    """The values of a change set as of one commit."""
-
     values: Mapping[str, ValueSnapshot]
     """Values by their ids."""
     names: Mapping[str, str]

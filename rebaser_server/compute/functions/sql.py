@@ -53,8 +53,6 @@ class SqlRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuery:
-    """A query that Spark may run."""
-
     text: str
     """Text for Spark, printed from the tree."""
     tables: frozenset[str]
@@ -953,7 +951,6 @@ class _Judge:
             self._check_correlation(select, outer)
 
     def _link(self, links: "_Links", number: int, source: "_Source") -> None:
-        """Note what the condition of this join joins."""
         if source.join is None:
             return
         own = _equalities(source.join.args.get("on"))
@@ -1250,7 +1247,6 @@ def _is_apart(node: exp.Expr) -> bool:
 
 
 def _put(node: exp.Expr, name: str, value: Any, *, is_plain: bool, is_apart: bool) -> None:
-    """Put what Spark is given in place of a parameter."""
     node.set("this", name)
     if type(value) is int:
         kind = exp.DataType.build("INT" if is_plain else "BIGINT")

@@ -96,7 +96,6 @@ class JvmSession:
         environment: Mapping[str, str],
         grace: float = _GRACE,
     ) -> None:
-        """Wrap them; `environment` has the variables that pyspark reads."""
         self.spark = spark
         self._environment = environment
         self._jobs = 0

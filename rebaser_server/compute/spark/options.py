@@ -117,7 +117,6 @@ def _locked(path: Path) -> int:
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Remove the directory of a process that is gone."""
     with suppress(OSError):  # it is in use, or another process removes it
         lock = os.open(path, os.O_RDWR)
         try:
@@ -204,7 +203,6 @@ class SparkOptions:
 
     @property
     def remote(self) -> str | None:
-        """The Spark Connect server, if it is one."""
         return self.master if self.master.startswith("sc://") else None
 
     @property
@@ -224,12 +222,10 @@ class SparkOptions:
 
     @property
     def heap(self) -> str:
-        """Heap of a JVM that we start, as Java has it."""
         return self.extra.get("spark.driver.memory") or ("2g" if self.for_tables else "1g")
 
     @property
     def log(self) -> Path:
-        """File with the output of Spark and of the functions that it runs."""
         return self.state_directory / "spark.log"
 
     def settings(self, scratch: ScratchDirectory) -> dict[str, str]:
