@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from rebaser_server.commands.support.arguments import Exit
 
 if TYPE_CHECKING:
-    from rebaser_server.doctor.findings import Finding
+    from rebaser_server.doctor.checks import Finding
     from rebaser_server.settings.settings import Settings
 
 _SAMPLE: Final = 20

@@ -9,7 +9,6 @@ from rebaser_client.errors import NoSuchValue
 from rebaser_core.commits import CommitV2, code_reason, decode_commit_at
 from rebaser_core.errors import MessageError, UnknownSubject, offer
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import ordered_reader
 from rebaser_core.records import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.declarations import WHICH_VALUES
@@ -25,7 +24,7 @@ from rebaser_server.commands.support.arguments import (
 from rebaser_server.commands.support.deployment import Deployment, warn_if_paused, with_deployment
 from rebaser_server.commands.support.progress import failures, until_computed
 from rebaser_server.commands.support.value_source import read_values
-from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.commit_log.log import UNFINISHED, unfinished_subjects
 from rebaser_server.ops.answers import all_answers, cancel_update
 from rebaser_server.terminal.lines import complain, say, say_json, say_result
 from rebaser_server.terminal.tables import show
@@ -226,17 +225,10 @@ def _row(
 async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV2]:
     """Change sets with an update due, and their last commits, which have a header."""
     stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV2]()
-    if only is not None:
-        subjects = [deployment.streams.commits(only)]
+    if only is None:
+        subjects = await unfinished_subjects(deployment.streams)
     else:
-        subjects = []
-        heads = ordered_reader(
-            deployment.streams.js, stream, deliver_policy="last_per_subject", headers_only=True
-        )
-        async with heads:
-            while (entry := await heads.next(idle_timeout=0)) is not None:
-                if UNFINISHED in entry.headers:
-                    subjects.append(entry.subject)
+        subjects = [deployment.streams.commits(only)]
     for subject in subjects:
         stored = await deployment.streams.js.get_message(stream, last_by_subject=subject)
         if stored is None or UNFINISHED not in stored.headers:

@@ -55,6 +55,23 @@ ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 """Additional headers of commits, by the commits' ids."""
 
 
+async def unfinished_subjects(streams: Streams, subject: str = ">") -> list[str]:
+    """Return the subjects of logs, of all or below `subject`, whose last commit is unfinished."""
+    heads = ordered_reader(
+        streams.js,
+        streams.commits_stream,
+        subject,
+        deliver_policy="last_per_subject",
+        headers_only=True,
+    )
+    found = []
+    async with heads:
+        while (entry := await heads.next(idle_timeout=0)) is not None:
+            if UNFINISHED in entry.headers:
+                found.append(entry.subject)
+    return found
+
+
 class LogEnd(NamedTuple):
     sequence: int = 0
     entry: CommitV2 | None = None
