@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rebaser_client.reader import BranchDifference, RevertPlan
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import CommitV2, RequestOutcome
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
@@ -500,11 +500,3 @@ class ComparisonService:
                     f"more than {self._max_bytes:,} bytes, too many for one answer: read the "
                     "change set where its store is seen"
                 )
-
-
-def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
-    return DifferenceReplyV1(id=query_id, commit=0, error=why)
-
-
-def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:
-    return RevertReplyV1(id=query_id, now=0, error=why)

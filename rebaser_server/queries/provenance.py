@@ -391,10 +391,6 @@ class ProvenanceService:
         )
 
 
-def no_provenance(query_id: RequestId, why: str) -> ProvenanceReplyV1:
-    return ProvenanceReplyV1(id=query_id, commit=0, error=why)
-
-
 def _look_up(state: State, name: str) -> _Known | _Unknown:
     graph = graph_of(state)
     value_id = name if name in graph.values else graph.names.get(name)

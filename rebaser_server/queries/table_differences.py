@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_core.errors import RebaserError, offer
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
 from rebaser_core.queries import (
+    TABLE_DIFFERENCES,
     ColumnTotal,
     RowDifference,
     TableDifferenceQueryV1,
@@ -105,7 +106,8 @@ class TableDifferenceService:
         after = await self._tables.locate(change_set, query.value, query.at)
         if after is None:
             why = f"there is no value {query.value!r}"
-            yield no_rows(query.id, why).model_copy(update={"is_missing": True})
+            reply = TABLE_DIFFERENCES.refusal(query.id, why)
+            yield reply.model_copy(update={"is_missing": True})
             return
         about, before = await self._before(change_set, after, query.since)
         sides = [await self._tables.describe(change_set, located) for located in (before, after)]
@@ -190,10 +192,6 @@ async def _run(steps: Generator[None, None, RowDifference], side: Side) -> RowDi
                 return found
     finally:
         await compute_in_turn(side.workspace, steps.close)
-
-
-def no_rows(query_id: RequestId, why: str) -> TableDifferenceReplyV1:
-    return TableDifferenceReplyV1(id=query_id, commit=0, since=0, error=why)
 
 
 def compare(

@@ -157,10 +157,6 @@ class TableService:
         return ()
 
 
-def no_table(query_id: RequestId, why: str) -> TableReplyV1:
-    return TableReplyV1(id=query_id, commit=0, error=why)
-
-
 def _parts(
     tables: TableFiles,
     workspace: str,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.commits import CommitV2
 from rebaser_core.errors import NewerVersion, RebaserError
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.queries import (
     FunctionSnapshot,
     ResultlessValues,
@@ -364,10 +364,6 @@ class ValueService:
                 changed |= await compute_in_turn(workspace, _ids_in, batch.updates)
         look = partial(_prepare_resultless, query, changed, self._max_bytes)
         return await compute_in_turn(workspace, await loader.read(look, "a moment"))
-
-
-def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
-    return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
 
 
 def _names_few(query: ValuesQueryV2) -> bool:
