@@ -318,7 +318,6 @@ class SharedFiles:
         }
 
     def get(self, path: str) -> bytes:
-        """Return the bytes. Raises `FileNotFoundError`."""
         if self._local is None:
             return bytes(self._arrow.read(path))
         return (self._local / path).read_bytes()
@@ -353,7 +352,6 @@ class SharedFiles:
         return self._info(path) is not None
 
     def list_names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty for a missing directory."""
         return sorted(info.base_name for info in self.list_infos(directory))
 
     def list_infos(self, directory: str, *, recursive: bool = False) -> list[FileInfo]:
@@ -373,14 +371,12 @@ class SharedFiles:
         return infos
 
     def delete(self, path: str) -> None:
-        """Delete the file; a missing one is no error."""
         if self._local is None:
             self._arrow.delete([path])
         else:
             (self._local / path).unlink(missing_ok=True)
 
     def delete_directory(self, directory: str) -> None:
-        """Delete the directory with its content; a missing one is no error."""
         if self._local is None:
             infos = self.list_infos(directory, recursive=True)
             self._arrow.delete([info.path for info in infos if not info.is_directory])

@@ -17,8 +17,8 @@ from rebaser_server.commands.support.arguments import (
     add_address_and_names,
     add_command,
     add_group,
+    add_named,
     add_timeout,
-    add_value,
     add_wait,
     add_workspace,
     commit_number,
@@ -136,10 +136,8 @@ def _serve(commands: Any) -> None:
         metavar="MODULE:NAME",
         help="serve this service, or list of services; may be repeated (default: value graphs)",
     )
-    serve.add_argument(
-        "--reload",
-        action="store_true",
-        help="with --app: start anew whenever a file of Python below this folder changes",
+    serve.flag(
+        "--reload", "with --app: start anew whenever a file of Python below this folder changes"
     )
 
     add_command(
@@ -183,11 +181,9 @@ def _load(commands: Any) -> None:
         help="take a column of a table as `name`, `value`, `json`, `function` or `inputs`; with "
         "nothing behind the =, leave it out; may be repeated (default: each name is the meaning)",
     )
-    load.add_argument(
-        "--prune", action="store_true", help="remove all values that the file does not name"
-    )
-    load.add_argument("--dry-run", action="store_true", help="show what differs, and end")
-    load.add_argument("--yes", action="store_true", help="enqueue it without showing and asking")
+    load.flag("--prune", "remove all values that the file does not name")
+    load.flag("--dry-run", "show what differs, and end")
+    load.flag("--yes", "enqueue it without showing and asking")
     add_wait(load)
 
 
@@ -223,16 +219,8 @@ def _enqueue(commands: Any) -> None:
     add_wait(
         enqueue, "wait until the request is committed and the values that depend on it are computed"
     )
-    enqueue.add_argument(
-        "--strict",
-        action="store_true",
-        help="end with exit code 6 if Rebaser corrected any update; needs --wait",
-    )
-    enqueue.add_argument(
-        "--unregistered",
-        action="store_true",
-        help="accept a new change set, which no list of change sets shows",
-    )
+    enqueue.flag("--strict", "end with exit code 6 if Rebaser corrected any update; needs --wait")
+    enqueue.flag("--unregistered", "accept a new change set, which no list of change sets shows")
 
 
 def _values(commands: Any) -> None:
@@ -249,36 +237,24 @@ def _values(commands: Any) -> None:
     add_address_and_names(
         get, about="names or ids of values to show, or the top of a tree (default: all)"
     )
-    get.add_argument(
-        "--tree",
-        action="store_true",
-        help="show values by the parts of their names, with their inputs",
-    )
+    get.flag("--tree", "show values by the parts of their names, with their inputs")
     get.add_argument(
         "--depth",
         type=whole_number,
         metavar="PARTS",
         help="show a tree, with names of at most that many parts below the top (default: all)",
     )
-    get.add_argument(
-        "--at",
-        type=commit_number,
-        metavar="COMMIT",
-        help="show the values as of that commit (default: latest)",
-    )
-    get.add_argument(
-        "--all", action="store_true", help="show all, also at a terminal (default: the first)"
-    )
+    get.commit("--at", "show the values as of that commit (default: latest)")
+    get.flag("--all", "show all, also at a terminal (default: the first)")
 
     put = add_command(values, "set", "values:set_value", about="set a value that is not computed")
     add_address(put)
-    add_value(put, "name", "name or id of the value")
+    add_named(put, "name", "name or id of the value")
     put.add_argument("value", help="the new value as JSON; - reads it from stdin")
-    put.add_argument("--text", action="store_true", help="take the value as text, not as JSON")
-    put.add_argument(
+    put.flag("--text", "take the value as text, not as JSON")
+    put.flag(
         "--table",
-        action="store_true",
-        help="take the value as the URI of a table of Delta or Parquet that Rebasers copy, which "
+        "take the value as the URI of a table of Delta or Parquet that Rebasers copy, which "
         "may end with @VERSION (default: the newest, which is read here)",
     )
     add_wait(put)
@@ -309,10 +285,8 @@ def _tables(commands: Any) -> None:
         metavar="ROWS",
         help=f"print that many of its first rows (default: none; with --csv {FIRST_ROWS})",
     )
-    show.add_argument(
-        "--lineage",
-        action="store_true",
-        help="show what it is made of, with versions of sources, and what is made of it",
+    show.flag(
+        "--lineage", "show what it is made of, with versions of sources, and what is made of it"
     )
     diff = add_command(
         tables,
@@ -327,19 +301,11 @@ def _tables(commands: Any) -> None:
         help="columns that identify a row, with commas between; '' compares whole rows "
         "(default: those that the value's function declares, else whole rows)",
     )
-    diff.add_argument(
-        "--since",
-        type=commit_number,
-        metavar="COMMIT",
-        help="compare with that commit of the change set (default: the last one of head)",
+    diff.commit(
+        "--since", "compare with that commit of the change set (default: the last one of head)"
     )
     for command in (show, diff):
-        command.add_argument(
-            "--at",
-            type=commit_number,
-            metavar="COMMIT",
-            help="show what is as of that commit (default: latest)",
-        )
+        command.commit("--at", "show what is as of that commit (default: latest)")
     _sources(tables)
 
 
@@ -365,7 +331,7 @@ def _sources(tables: Any) -> None:
         metavar="SECONDS",
         help="time between two looks (default: %(default)s)",
     )
-    watch.add_argument("--once", action="store_true", help="look once, and end")
+    watch.flag("--once", "look once, and end")
 
 
 def _why(commands: Any) -> None:
@@ -376,12 +342,7 @@ def _why(commands: Any) -> None:
         about="show which edits made a value what it is, or keep it back",
     )
     add_address_and_names(why, about="name or id of the value (default: none; one is needed)")
-    why.add_argument(
-        "--at",
-        type=commit_number,
-        metavar="COMMIT",
-        help="explain the value as of that commit (default: latest)",
-    )
+    why.commit("--at", "explain the value as of that commit (default: latest)")
 
 
 def _workspaces(commands: Any) -> None:
@@ -400,8 +361,8 @@ def _workspaces(commands: Any) -> None:
         about="close all change sets of a workspace; delete their data after the retention time",
         validate=unless_confirmed(yes="--yes"),
     )
-    add_workspace(delete, required=True)
-    delete.add_argument("--yes", action="store_true", help="delete without asking")
+    add_named(delete, "workspace", "name or id of the workspace")
+    delete.flag("--yes", "delete without asking")
 
 
 def _services(commands: Any) -> None:
@@ -428,7 +389,7 @@ def _change_sets(commands: Any) -> None:
         csv=True,
     )
     add_workspace(listing)
-    listing.add_argument("--all", action="store_true", help="list the closed ones, too")
+    listing.flag("--all", "list the closed ones, too")
 
     fork = add_command(
         group, "fork", "change_sets:fork", about="create a branch of head or of another change set"
@@ -462,7 +423,7 @@ def _change_sets(commands: Any) -> None:
         validate=_applicable,
     )
     add_address(apply)
-    apply.add_argument("--yes", action="store_true", help="apply without showing it and asking")
+    apply.flag("--yes", "apply without showing it and asking")
     apply.add_argument(
         "--reviewed",
         metavar="DIGEST",
@@ -475,10 +436,8 @@ def _change_sets(commands: Any) -> None:
         group, "abandon", "change_sets:abandon", about="close a branch without effect on head"
     )
     add_address(abandon)
-    abandon.add_argument(
-        "--delete", action="store_true", help="also delete its data after the retention time"
-    )
-    abandon.add_argument("--yes", action="store_true", help="close it without asking")
+    abandon.flag("--delete", "also delete its data after the retention time")
+    abandon.flag("--yes", "close it without asking")
 
     diff = add_command(
         commands,
@@ -489,14 +448,13 @@ def _change_sets(commands: Any) -> None:
     )
     add_address(diff)
     _add_all(diff)
-    diff.add_argument("--rows", action="store_true", help="also show which rows of tables differ")
+    diff.flag("--rows", "also show which rows of tables differ")
 
 
 def _add_all(parser: Parser) -> None:
-    parser.add_argument(
+    parser.flag(
         "--all",
-        action="store_true",
-        help="list all edits and effects (default: the first edits, and effects by name pattern)",
+        "list all edits and effects (default: the first edits, and effects by name pattern)",
     )
 
 
@@ -518,11 +476,7 @@ def _history(commands: Any) -> None:
         csv=True,
     )
     add_address(log)
-    log.add_argument(
-        "--follow",
-        action="store_true",
-        help="show the work on the change set as it happens, until Ctrl-C",
-    )
+    log.flag("--follow", "show the work on the change set as it happens, until Ctrl-C")
     log.add_argument(
         "--last",
         type=whole_number,
@@ -543,13 +497,9 @@ def _history(commands: Any) -> None:
         metavar="COMMIT",
         help="number of the commit, as in `rebaser log`; `last` for the latest one of a request",
     )
-    revert.add_argument(
-        "--force", action="store_true", help="also undo what a later commit changed again"
-    )
-    revert.add_argument(
-        "--dry-run", action="store_true", help="show the updates without sending them"
-    )
-    revert.add_argument("--yes", action="store_true", help="send them without asking")
+    revert.flag("--force", "also undo what a later commit changed again")
+    revert.flag("--dry-run", "show the updates without sending them")
+    revert.flag("--yes", "send them without asking")
     add_wait(revert)
 
 
@@ -568,11 +518,7 @@ def _queue(commands: Any) -> None:
         help="number of change sets to list, the longest queue or oldest task first (default: "
         "%(default)s)",
     )
-    queue.add_argument(
-        "--tasks",
-        action="store_true",
-        help="list the tasks: one for each change set with work to do",
-    )
+    queue.flag("--tasks", "list the tasks: one for each change set with work to do")
 
 
 def _dvu(commands: Any) -> None:
@@ -609,7 +555,7 @@ def _dvu(commands: Any) -> None:
         about="names or ids of computed values, or of functions for all that they compute "
         "(default: none)",
     )
-    run.add_argument("--failed", action="store_true", help="compute all values that failed")
+    run.flag("--failed", "compute all values that failed")
     add_wait(run, "wait until they are computed")
 
 
@@ -637,7 +583,7 @@ def _pause(commands: Any) -> None:
 
 def _add_scope(parser: Parser, *, default: str) -> None:
     add_address(parser, about=_SCOPE, default=default)
-    parser.add_argument("--all", action="store_true", help="everything in all workspaces")
+    parser.flag("--all", "everything in all workspaces")
 
 
 def _validate_pause(arguments: argparse.Namespace) -> str | None:
@@ -700,7 +646,7 @@ def _dead_letters(commands: Any) -> None:
         ),
     )
     _add_number(purge, nargs="*")
-    purge.add_argument("--all", action="store_true", help="delete all dead letters")
+    purge.flag("--all", "delete all dead letters")
 
 
 def _add_number(parser: Parser, **options: Any) -> None:
@@ -733,13 +679,9 @@ def _doctor(commands: Any) -> None:
     doctor.description = (
         f"{doctor.description}; exit codes: 0 healthy, 3 repairable, 4 needs a person"
     )
-    doctor.add_argument("--repair", action="store_true", help="repair what is safe to repair")
-    doctor.add_argument(
-        "--all", action="store_true", help=f"check all change sets, not {SAMPLE} of them"
-    )
-    doctor.add_argument(
-        "--deep", action="store_true", help="compare each checkpoint with a replay of the log"
-    )
+    doctor.flag("--repair", "repair what is safe to repair")
+    doctor.flag("--all", f"check all change sets, not {SAMPLE} of them")
+    doctor.flag("--deep", "compare each checkpoint with a replay of the log")
 
 
 def _train(commands: Any) -> None:

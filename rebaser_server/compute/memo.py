@@ -254,7 +254,6 @@ class WorkspaceMemo:
                 self.memo.read(self.workspace)
 
     def known(self, ids: pa.LargeStringArray) -> pa.LargeListArray:
-        """Return the former results of each of these values, as `KNOWN_RESULTS`."""
         return self.memo.known(self.workspace, ids)
 
     def record(self, results: pa.Table, seconds: float) -> None:

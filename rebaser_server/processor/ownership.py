@@ -224,7 +224,6 @@ class Ownership:
             await self.write(owner="")
 
     def includes(self, end: LogEnd) -> bool:
-        """Whether the log has all that the state holds, and the state includes the commit `end`."""
         state = self.state
         if self.spoiled or self.lock.failed or end.entry is None:
             return False

@@ -32,23 +32,6 @@ _NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 """Pattern of a number, which is no option; argparse's own pattern has no exponents."""
 
 
-_REPLACED: Final = {
-    "complete": "`rebaser completion names`",
-    "change-sets delete": "`rebaser change-sets abandon --delete`",
-    "change-sets rename": "`rebaser change-sets describe --rename NAME`",
-    "pauses": "`rebaser pause`",
-    "plan": "`rebaser load --dry-run`",
-    "tables head": "`rebaser tables show --rows ROWS`",
-    "tables lineage": "`rebaser tables show --lineage`",
-    "tables ls": "`rebaser tables`",
-    "tasks": "`rebaser queue --tasks`",
-    "use": "the variable REBASER_ADDRESS",
-    "values tree": "`rebaser values --tree`",
-    "watch": "`rebaser log --follow`",
-}
-"""Replacements of commands that are no more, and that people may still type."""
-
-
 class Parser(argparse.ArgumentParser):
     """A parser that takes options anywhere; a group of commands may have a default one."""
 
@@ -79,6 +62,14 @@ class Parser(argparse.ArgumentParser):
             if lines:
                 parts.append("\n".join([f"{title}:", *lines]))
         return "\n\n".join([*parts, self.epilog or ""]) + "\n"
+
+    def flag(self, name: str, about: str) -> None:
+        """Declare an option without a value."""
+        self.add_argument(name, action="store_true", help=about)
+
+    def commit(self, name: str, about: str) -> None:
+        """Declare an option that takes the number of a commit."""
+        self.add_argument(name, type=commit_number, metavar="COMMIT", help=about)
 
     def error(self, message: str) -> Never:
         super().error(visible(message))
@@ -143,8 +134,6 @@ class Parser(argparse.ArgumentParser):
             words = list(sys.argv[1:] if args is None else args)
             self._refuse_option_before_command(words)
             known = (*_HELP, *(groups[0].choices or ()))
-            if words and (now := _REPLACED.get(f"{self.prog} {words[0]}".partition(" ")[2])):
-                self.error(f"`{self.prog} {words[0]}` is {now} now")
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
@@ -343,23 +332,14 @@ def add_address_and_names(parser: argparse.ArgumentParser, *, about: str) -> Non
     _completed(parser.add_argument("name", nargs="*", metavar="NAME", help=about))
 
 
-def add_workspace(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+def add_workspace(parser: argparse.ArgumentParser) -> None:
     """Declare `workspace`: a word, or None if left out."""
-    if required:
-        about = "name or id of the workspace"
-        _completed(parser.add_argument("workspace", metavar="WORKSPACE", help=about))
-        return
-    _completed(
-        parser.add_argument(
-            "workspace",
-            nargs="?",
-            metavar="WORKSPACE",
-            help=f"name or id of the workspace (default: that of {IN_USE})",
-        )
-    )
+    about = f"name or id of the workspace (default: that of {IN_USE})"
+    _completed(parser.add_argument("workspace", nargs="?", metavar="WORKSPACE", help=about))
 
 
-def add_value(parser: argparse.ArgumentParser, name: str, about: str) -> None:
+def add_named(parser: argparse.ArgumentParser, name: str, about: str) -> None:
+    """Declare an argument that names a workspace or a value."""
     _completed(parser.add_argument(name, metavar=name.upper(), help=about))
 
 
@@ -475,9 +455,9 @@ class NotInTime(RebaserError):
     """The awaited event did not happen within the command's `--timeout`."""
 
 
-def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
+def add_wait(parser: Parser, about: str = _COMPUTED) -> None:
     """Declare `--wait` and `--timeout`."""
-    parser.add_argument("--wait", action="store_true", help=about)
+    parser.flag("--wait", about)
     add_timeout(parser)
 
 

@@ -104,7 +104,6 @@ class ConnectSession:
         self._end_reason: str | None = None
 
     def end_reason(self) -> str | None:
-        """Return the reason why nothing can run in it any more; None if it can."""
         if self._is_doubtful and self._end_reason is None:
             try:
                 self._is_doubtful = not self._has(self._settings)
@@ -132,7 +131,6 @@ class ConnectSession:
 
     @contextmanager
     def query(self, run: str, about: str) -> Iterator[SparkSession]:
-        """Yield a session that the run has alone."""
         del about
         try:
             own = self._queries[run] = _connect(self._remote)
@@ -156,7 +154,6 @@ class ConnectSession:
             yield ConnectEntrance(self._remote, own.session_id, steps)
 
     def steps(self, run: str) -> int:
-        """Return a number that is another one once more tasks of the run are done."""
         steps = self._steps.get(run)
         if isinstance(steps, Path):
             with suppress(OSError):  # the run has just ended
