@@ -21,7 +21,6 @@ from rebaser_core.errors import RebaserError, offer
 from rebaser_core.queries import TableColumn
 
 MAX_COLUMNS: Final = 2_000
-"""Maximum number of columns of a table."""
 MAX_PARTITIONS: Final = 4_000
 """Maximum number of partitions of a table: the days of ten years."""
 PARTITION_BY: Final = "rebaser.partition_by"

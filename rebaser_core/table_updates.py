@@ -196,7 +196,6 @@ class TableUpdates(LazyUpdates):
         _require_columns(rows.schema)
         self.before: Final = before
         self.row_count: Final[int] = rows.num_rows
-        """Number of rows."""
         self.ids: Final = rows.column("id")
         self.names: Final = _column_or_nulls(rows, "name", TEXT)
         self.func_ids: Final = _column_or_nulls(rows, "function", TEXT)

@@ -176,9 +176,7 @@ class SizeBounds:
     """Maximum sizes in a batch."""
 
     name_depth: int
-    """Number of parts of a name."""
     inputs: int
-    """Number of inputs of one value."""
     value_bytes: int
     """Bytes of a value as JSON, if it is no number and no boolean."""
 
@@ -420,7 +418,6 @@ class BatchLimits:
     """Bytes of one value as JSON, sent or computed."""
 
     batch_updates: ClassVar[int] = 2_000_000
-    """Number of updates in one batch."""
     inputs: ClassVar[int] = 100_000
     """Number of inputs of one value, all arguments together."""
     name_depth: ClassVar[int] = 32

@@ -117,7 +117,6 @@ class DataFile(NamedTuple):
     path: str
     """Path relative to the directory of the workspace's tables."""
     size: int
-    """Size in bytes."""
     digest: str
     """BLAKE3 of its bytes."""
 

@@ -141,9 +141,7 @@ _TURN: Final = 200
 class SubjectSlices:
     """A look that goes round through a stream of many subjects, a slice at a time.
 
-    Each slice begins where the last one ended. So the cost of a look does not depend on the number
-    of messages; only the time of a whole round does. Each Rebaser begins at a random place, so
-    several find more than one does.
+    The cost of a look does not depend on the number of messages; see `UnfinishedScanner`.
     """
 
     def __init__(self, js: JetStream, stream: str, *, few: int = _FEW, size: int = _SLICE) -> None:

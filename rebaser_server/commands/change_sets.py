@@ -44,7 +44,6 @@ _BRING_UP_WITHIN: Final = 30.0
 """Seconds that a comparison waits for a branch to follow head, and for both to be computed."""
 
 _DIGITS: Final = 64
-"""Digits of a whole digest."""
 
 
 @with_deployment

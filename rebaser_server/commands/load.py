@@ -117,7 +117,6 @@ async def _compare(
 
 
 _LISTED_CHANGES: Final = 40
-"""Maximum number of changes that are listed for people."""
 
 _HEADINGS: Final = {
     "name": "value",

@@ -54,9 +54,7 @@ async def pin(settings: Settings, arguments: argparse.Namespace) -> int:
 def newest_version(settings: Settings, uri: str) -> "NewestVersion":
     """Return the newest version of the table at that URI, which is read here. Blocks.
 
-    Raises:
-        UnusableInput: it is no URI of a table.
-        NotATable: there is none, or it may not be read.
+    Raises `UnusableInput` for no URI of a table, and as `Sources.newest`.
     """
     from rebaser_server.store.sources import Sources
 
@@ -197,7 +195,6 @@ _SHOWN: Final = 60
 
 
 _AT_ONCE: Final = 4
-"""Number of tables that are asked for at a time."""
 
 
 async def _show_tables(handle: ChangeSetHandle, arguments: argparse.Namespace) -> None:
@@ -252,7 +249,6 @@ async def _show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: bo
 
 
 _STEPS: Final = 1_000
-"""Maximum number of steps of a lineage that is shown."""
 
 
 async def _show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: bool) -> None:

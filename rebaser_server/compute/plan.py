@@ -50,7 +50,6 @@ _MIB: Final = 1 << 20
 @dataclass(frozen=True, slots=True)
 class UnitLimits:
     calls: CallLimits = CallLimits()
-    """Limits of each call of a function in it."""
     text_bytes: int = _MAX_UNIT_BYTES
     """Bytes of its values and constants; values that need more together are planned to fail."""
 

@@ -105,7 +105,6 @@ ArgumentSpec = tuple[str, int | None]
 _FIXED_PART: Final = struct.Struct("<B3xIQQ")
 _LIMITS_PART: Final = struct.Struct("<dQQ?7x")
 _HEADER_OFFSET: Final = _FIXED_PART.size + _LIMITS_PART.size
-"""Position of the header."""
 _COLUMN: Final = "known"
 _REMEMBERED: Final = b"remembered"
 
@@ -179,7 +178,6 @@ class WorkUnit:
     constant_ids: pa.LargeStringArray = field(default_factory=_no_strings)
     """Inputs from outside of the unit."""
     constant_known: NDArray[np.bool_] = field(default_factory=_no_flags)
-    """Whether each has a value."""
     constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """The values; for a constant without value, anything."""
     limits: CallLimits = CallLimits()

@@ -310,9 +310,7 @@ class CommittedChange(NamedTuple):
 async def changes_of(loader: StateLoader, commit: int) -> list[CommittedChange]:
     """Return what `commit` changed of definitions, values before functions.
 
-    Raises:
-        NotRetained: the log does not go back so far.
-        NotRevertible: there is no such commit, or it changed no definition.
+    Raises as `plan_revert`.
     """
     _, before, after = await _around(loader, commit)
     found = []
@@ -449,13 +447,7 @@ class ComparisonService:
     async def difference(
         self, query: DifferenceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[DifferenceReplyV1, None]:
-        """Return the one reply to a query.
-
-        Raises:
-            NotABranch: there is no head to compare with.
-            NotRetained, HistoryInconsistent: as `StateLoader.load`.
-            TooManyValues: the difference is too large for a reply.
-        """
+        """Return the one reply. Raises as `diff`, and `TooManyValues` for a large difference."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         found = await self.diff(change_set, computed=query.computed)
         parts = chain(found.updates, found.changes, found.computed or ())
@@ -475,13 +467,7 @@ class ComparisonService:
     async def revert(
         self, query: RevertQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[RevertReplyV1, None]:
-        """Return the one reply to a query.
-
-        Raises:
-            NotRetained: the log does not go back so far.
-            NotRevertible: there is no such commit, or it changed no definition.
-            TooManyValues: the batch is too large for a reply.
-        """
+        """Return the one reply. Raises as `plan_revert`, and `TooManyValues` for a large batch."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         async with self._comparing:
             loader = self._open_loader(change_set)

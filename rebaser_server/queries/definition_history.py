@@ -70,7 +70,6 @@ def _same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] |
 
 
 E = TypeVar("E")
-"""Type of an edit."""
 
 
 _NAMED_UPDATES: Final = 200
@@ -81,7 +80,6 @@ _MAX_NAMES: Final = 100_000
 class Attribution(NamedTuple, Generic[E]):
     edit: E
     id: str
-    """Id of the value or function."""
     part: str
     """`definition`, `value`, `inputs`, `input` (one that was removed) or `function`."""
     before: ValueState | FuncState

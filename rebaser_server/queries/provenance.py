@@ -125,7 +125,6 @@ class Lineage:
 
 
 _MAX_FAILED: Final = 20
-"""Maximum number of failed values that are listed."""
 
 
 def failed_inputs(lineage: Lineage) -> list[FailedInput]:
@@ -160,11 +159,9 @@ def time_of(commit_id: RequestId) -> str:
 
 _MAX_EDITS: Final = 1_000
 _MAX_CHANGES: Final = 20
-"""Maximum number of listed changes of an edit."""
 _MAX_TRACES: Final = 50
 """Maximum number of edits whose trace is looked up: each costs a read."""
 _MAX_TEXT: Final = 1_000
-"""Maximum number of characters of a definition."""
 _MAX_NAMES: Final = 200_000
 """Maximum number of names in the paths of all listed changes."""
 

@@ -108,11 +108,7 @@ class _NatsProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> NatsAddresses:
-        """Start it; return its addresses, which later starts keep.
-
-        Raises:
-            NatsNotStarted: no binary, or the port is taken.
-        """
+        """Start it; return its addresses, which later starts keep. Raises `NatsNotStarted`."""
         port, monitoring = self._ports
         process = _start(self._directory, port, monitoring, self._sync, self._inherits)
         self._process = process

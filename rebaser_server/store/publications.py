@@ -118,7 +118,6 @@ class _Note:
     head: str
     commit: int = 0
     tables: dict[str, _Published] = field(default_factory=dict)
-    """Published tables, by folder."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1).encode()

@@ -86,15 +86,7 @@ class OpenTables:
     def table(
         self, checkpoints: Checkpoints, change_set: ChangeSet, min_rows: int
     ) -> OpenTable | None:
-        """The newest version of the table.
-
-        None: the table has fewer than `min_rows` rows, or there is none.
-
-        Raises:
-            LookupError: the table has no checkpoint.
-            NewerVersion: only a newer release can read the table.
-            OSError: the table is damaged, or the store cannot be read now.
-        """
+        """The newest version of the table; None, and raises, as `find_values`."""
         with translate_store_errors():
             kept = self._kept.pop(change_set, None)
             if kept is None or not _is_newest(checkpoints, change_set, kept):

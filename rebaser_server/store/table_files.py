@@ -102,7 +102,6 @@ class DeltaFile(NamedTuple):
 
     name: str
     size: int
-    """Size in bytes."""
     rows: int
 
 

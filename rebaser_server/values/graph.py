@@ -56,7 +56,6 @@ class ReadableGraph:
     func_ids: list[str]
     """Ids of functions that values use, or used."""
     count: int
-    """Number of values."""
     _ids: IdIndex
     _scratch: NDArray[np.int32] | None = None
 

@@ -164,7 +164,6 @@ async def failures(
 class _RequestResult:
     response: EnqueueUpdatesResponseV3
     sent: int
-    """Number of updates in the batch."""
     failures: Failures | None = None
     """Failures; None: the command did not wait for the values that depend on the request."""
     strict: bool = False

@@ -31,9 +31,7 @@ _STORE_NEEDS: Final = ("pyarrow", "deltalake")
 @dataclass(frozen=True, slots=True)
 class ReadValues:
     values: Mapping[str, ValueSnapshot]
-    """Values by their ids."""
     names: Mapping[str, str]
-    """Name → id."""
     function_name: Callable[[str], str]
     """Function from a function's id to its name, or to that id if the name is not known."""
     is_due: bool
@@ -104,11 +102,10 @@ async def read_difference(
 async def read_revert_plan(
     deployment: Deployment, change_set: ChangeSet, commit: int, *, force: bool
 ) -> RevertPlan:
-    """The batch that undoes the commit.
+    """The batch that undoes the commit. Raises also as `read_values`.
 
     Raises:
         NotRetained, NotRevertible, ReadRefused: the commit cannot be undone.
-        Unreachable, StoreNotKnown: as `read_values`.
     """
 
     async def from_store(loader: "StateLoader") -> RevertPlan:

@@ -249,7 +249,6 @@ def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
 
 
 _LISTS: Final = {"values", "table"}
-"""Arguments that are lists."""
 
 
 class VectorRegistry(dict[str, VectorFunction]):
@@ -321,7 +320,6 @@ def _two_sum(one: Floats, other: Floats) -> tuple[Floats, Floats]:
 _Mask = NDArray[np.bool_]
 
 VECTOR_BUILTINS: Final = VectorRegistry()
-"""Vectorised builtins, by name."""
 
 vectorised: Final = VECTOR_BUILTINS.register
 
