@@ -12,12 +12,7 @@ from typing import Final
 import structlog
 
 from rebaser_core.ids import Ulid
-from rebaser_core.jetstream import (
-    KeyNotFound,
-    KeyValue,
-    StreamNotFound,
-    WrongLastSequence,
-)
+from rebaser_core.jetstream import KeyNotFound, KeyValue, StreamNotFound, WrongLastSequence
 from rebaser_core.streams import Streams
 from rebaser_server.errors import DeploymentInconsistent
 from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, StoreFiles

@@ -18,11 +18,7 @@ from nats.aio.msg import Msg
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import (
-    KeyNotFound,
-    KeyValue,
-    StreamNotFound,
-)
+from rebaser_core.jetstream import KeyNotFound, KeyValue, StreamNotFound
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.records import (

@@ -20,11 +20,7 @@ from rebaser_client.reader import BranchDifference
 from rebaser_core.errors import ClientError, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
-from rebaser_core.records import (
-    ChangeSetRecordV1,
-    ChangeSetStatus,
-    CommentRecordV1,
-)
+from rebaser_core.records import ChangeSetRecordV1, ChangeSetStatus, CommentRecordV1
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.commands.support.addresses import find_registered, workspace_of
 from rebaser_server.commands.support.arguments import (

@@ -18,9 +18,7 @@ from rebaser_server.commands.support.addresses import (
     change_set_of,
     whole_ids,
 )
-from rebaser_server.commands.support.arguments import (
-    Exit,
-)
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commands.support.deployment import Deployment, warn_if_paused, with_deployment
 from rebaser_server.commands.support.progress import failures, until_computed
 from rebaser_server.commands.support.value_source import read_values

@@ -8,12 +8,7 @@ from rebaser_client.errors import InvalidDraft
 from rebaser_client.requests import validate
 from rebaser_core.errors import MalformedMessage
 from rebaser_server.commands.support.addresses import change_set_of
-from rebaser_server.commands.support.arguments import (
-    Exit,
-    UnusableInput,
-    read_text,
-    with_input,
-)
+from rebaser_server.commands.support.arguments import Exit, UnusableInput, read_text, with_input
 from rebaser_server.commands.support.deployment import Deployment, with_deployment
 from rebaser_server.commands.support.progress import follow
 from rebaser_server.terminal.lines import say_result

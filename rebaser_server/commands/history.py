@@ -25,11 +25,7 @@ from rebaser_core.messages import (
 from rebaser_core.records import utc_text
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue, SetValue
 from rebaser_server.commands.support.addresses import change_set_of
-from rebaser_server.commands.support.arguments import (
-    LAST,
-    Exit,
-    refused_at_terminal,
-)
+from rebaser_server.commands.support.arguments import LAST, Exit, refused_at_terminal
 from rebaser_server.commands.support.deployment import Deployment, with_deployment
 from rebaser_server.commands.support.progress import failures, until_computed
 from rebaser_server.commands.support.value_source import read_revert_plan

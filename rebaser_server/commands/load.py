@@ -14,12 +14,7 @@ from rebaser_client.errors import InvalidDraft
 from rebaser_client.graph_files import SUFFIXES, read_graph_file, read_table_file
 from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_server.commands.support.addresses import find_registered
-from rebaser_server.commands.support.arguments import (
-    Exit,
-    UnusableInput,
-    confirmed,
-    with_input,
-)
+from rebaser_server.commands.support.arguments import Exit, UnusableInput, confirmed, with_input
 from rebaser_server.commands.support.deployment import Deployment, with_deployment
 from rebaser_server.commands.support.progress import follow, standing
 from rebaser_server.terminal.lines import complain, say, say_json

@@ -26,10 +26,7 @@ from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import PinnedTable, is_table, source_path
 from rebaser_server.commands.declarations import FIRST_ROWS
 from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
-from rebaser_server.commands.support.arguments import (
-    Exit,
-    UnusableInput,
-)
+from rebaser_server.commands.support.arguments import Exit, UnusableInput
 from rebaser_server.commands.support.deployment import Deployment, with_deployment
 from rebaser_server.commands.support.value_source import function_names
 from rebaser_server.settings.settings import Settings

@@ -7,10 +7,7 @@ from rebaser_core.errors import many
 from rebaser_core.records import WorkspaceRecordV1
 from rebaser_server.commands.change_sets import show_change_sets
 from rebaser_server.commands.support.addresses import workspace_of
-from rebaser_server.commands.support.arguments import (
-    Exit,
-    confirmed,
-)
+from rebaser_server.commands.support.arguments import Exit, confirmed
 from rebaser_server.commands.support.deployment import Deployment, with_deployment
 from rebaser_server.terminal.lines import complain
 from rebaser_server.terminal.tables import show_cells

@@ -11,12 +11,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from rebaser_core.errors import (
-    CostlyMessage,
-    MalformedMessage,
-    RebaserError,
-    UnsupportedMessage,
-)
+from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError, UnsupportedMessage
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (

@@ -30,12 +30,7 @@ from rebaser_server.compute.functions.runtimes import (
     resolve_vectorised,
 )
 from rebaser_server.compute.isolation import IDLE, LOADING, VECTORISED, ChildEnded
-from rebaser_server.compute.results import (
-    SCHEMA,
-    CallCosts,
-    UnitResult,
-    encode_result,
-)
+from rebaser_server.compute.results import SCHEMA, CallCosts, UnitResult, encode_result
 from rebaser_server.compute.value_buffers import NONE
 from rebaser_server.compute.work_unit import (
     FAILED_RUNTIME,

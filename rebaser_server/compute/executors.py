@@ -40,12 +40,7 @@ from rebaser_server.compute.task_protocol import (
 )
 from rebaser_server.compute.work_unit import WorkUnit, digest_of
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import (
-    Turns,
-    WorkThreads,
-    background,
-    for_each_concurrently,
-)
+from rebaser_server.runtime.tasks import Turns, WorkThreads, background, for_each_concurrently
 
 PROGRESS_EVERY: Final = 0.5
 """Seconds between two records of a run's progress."""

@@ -25,12 +25,7 @@ from rebaser_server.compute.cost_model import (
 )
 from rebaser_server.compute.functions.runtimes import expected_code
 from rebaser_server.compute.memo import WorkspaceMemo
-from rebaser_server.compute.results import (
-    SCHEMA,
-    RunStore,
-    StoredResult,
-    UnitResult,
-)
+from rebaser_server.compute.results import SCHEMA, RunStore, StoredResult, UnitResult
 from rebaser_server.compute.work_unit import (
     FAILED_RUNTIME,
     OK,

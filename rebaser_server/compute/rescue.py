@@ -27,12 +27,7 @@ from rebaser_server.compute.results import (
 )
 from rebaser_server.compute.run import Run
 from rebaser_server.compute.task_protocol import read_stored_result
-from rebaser_server.compute.work_unit import (
-    FAILED,
-    CallLimits,
-    WorkUnit,
-    digest_of,
-)
+from rebaser_server.compute.work_unit import FAILED, CallLimits, WorkUnit, digest_of
 
 
 def isolated(units: Sequence[WorkUnit], limit: float) -> list[WorkUnit]:

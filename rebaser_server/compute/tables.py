@@ -36,11 +36,7 @@ import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from rebaser_core.table_schemas import (
-    NotATable,
-    columns_of,
-    require_partition_column,
-)
+from rebaser_core.table_schemas import NotATable, columns_of, require_partition_column
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import FunctionMissing, RunFailed, breakdown, describe
 from rebaser_server.compute.functions.arrow import (

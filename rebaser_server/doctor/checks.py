@@ -31,13 +31,7 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.deployment_id import DeploymentId
-from rebaser_server.cluster.nats_watch import (
-    ALWAYS,
-    UNKNOWN,
-    StreamEnds,
-    read_durability,
-    rooms,
-)
+from rebaser_server.cluster.nats_watch import ALWAYS, UNKNOWN, StreamEnds, read_durability, rooms
 from rebaser_server.cluster.nats_writes import CANNOT_WRITE, permissions, refusal
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.cluster.provisioning import Provisioner

@@ -16,13 +16,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.commits import (
-    BranchState,
-    ClosedState,
-    Commit,
-    RequestOutcome,
-    SettledRequest,
-)
+from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome, SettledRequest
 from rebaser_core.errors import ClientError, MessageError, NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines, ordered_reader

@@ -26,9 +26,7 @@ from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.run import Executor
 from rebaser_server.compute.spark.launch import spark_home
-from rebaser_server.compute.spark.options import (
-    SparkOptions,
-)
+from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor

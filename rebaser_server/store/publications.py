@@ -34,11 +34,7 @@ from pyarrow.parquet import read_metadata
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_server.files import (
-    OrphanFiles,
-    SharedFiles,
-    delta_root,
-)
+from rebaser_server.files import OrphanFiles, SharedFiles, delta_root
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.store.table_files import translate_store_errors
 from rebaser_server.tables import DataFile, TableFiles

@@ -11,12 +11,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rebaser_client.outcomes import (
-    MissingResults,
-    Progress,
-    Values,
-    read_missing_results,
-)
+from rebaser_client.outcomes import MissingResults, Progress, Values, read_missing_results
 from rebaser_client.plan import read_named
 from rebaser_client.requests import Updates
 from rebaser_core.errors import ClientError, RebaserError, many

@@ -16,12 +16,7 @@ import pyarrow as pa
 from pybase64 import b64encode_as_string
 
 from rebaser_core.codecs import INT_MAX, INT_MIN
-from rebaser_core.table_schemas import (
-    MAX_COLUMNS,
-    NotATable,
-    cells_of,
-    require_distinct,
-)
+from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, cells_of, require_distinct
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.functions.sql import bind
