@@ -46,8 +46,6 @@ _SETTINGS: Final = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
-_CONTENT_DIGITS: Final = 32
-_LOW: Final = 0xFFFFFFFF
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers by which PySpark prints each mistake of a query, with the stack trace of the JVM."""
 _REFUSED: Final = ("interval", "variant", "time", "geography", "geometry", "void")
