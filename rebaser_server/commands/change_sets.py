@@ -108,7 +108,6 @@ async def abandon(deployment: Deployment, arguments: argparse.Namespace) -> int:
 
 @with_deployment
 async def diff(deployment: Deployment, arguments: argparse.Namespace) -> None:
-
     record = await _find_branch(deployment, arguments, closed=True)
     comparison = await _compare(deployment, record, computed=True)
     tables = None
@@ -143,7 +142,6 @@ async def _is_brought_up(
 
 @with_deployment
 async def apply(deployment: Deployment, arguments: argparse.Namespace) -> int:
-
     record = await _find_branch(deployment, arguments)
     reviewed = arguments.reviewed
     if not arguments.yes and reviewed is None:

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Never
 
+from rebaser_server.commands.declarations import ANY_PORT
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.terminal.lines import is_terminal, say_result, say_script
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
 
 _PORT: Final = 4222
-_ANY_PORT: Final = -1
-_PORTS: Final = 1 << 16
 
 
 def _prepare(settings: "Settings") -> None:
@@ -80,13 +79,13 @@ async def up(settings: "Settings", arguments: argparse.Namespace) -> None:
 
 
 def _free_port() -> int:
-    """Return NATS's own port, or `_ANY_PORT` where it is in use."""
+    """Return NATS's own port, or `ANY_PORT` where it is in use."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", _PORT))
         except OSError:
-            return _ANY_PORT
+            return ANY_PORT
     return _PORT
 
 

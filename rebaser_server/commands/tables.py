@@ -17,13 +17,14 @@ from rebaser_client.display import package, table_text
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
 from rebaser_client.plan import input_ids
-from rebaser_client.reader import BranchDifference
+from rebaser_client.reader import BranchDifference, ValueSet
 from rebaser_client.table_reads import TableDifference, TableValue
 from rebaser_core.errors import RebaserError, many
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import PinnedTable, is_table, source_path
+from rebaser_core.updates import Inputs
 from rebaser_server.commands.declarations import FIRST_ROWS
 from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
 from rebaser_server.commands.support.arguments import Exit, UnusableInput
@@ -234,11 +235,8 @@ async def _show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: bo
     if (source := PinnedTable.of(value.value)) is not None:
         say(f"copied from version {source.version} of {source.path}")
     if value.func_id is not None:
-        inputs = ", ".join(
-            f"{argument}={' + '.join(around[each].name or each for each in _listed(given))}"
-            for argument, given in (value.inputs or {}).items()
-        )
-        say(f"computed as {names.get(value.func_id, value.func_id)}({inputs})")
+        by = names.get(value.func_id, value.func_id)
+        say(f"computed as {by}({_inputs_text(value.inputs, around)})")
     shown = Table("column", "type", "")
     for column in table.schema:
         shown.add(column.name, column.type, "" if column.nullable else "not null")
@@ -270,13 +268,9 @@ async def _show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: 
     shown = Table("steps", "value", "is", "computed as", numbers=(0,))
     for sign, nodes in ((-1, made_of), (0, [_node(around[table.id], 0, names)]), (1, goes_into)):
         for node in nodes:
-            by, takes = node["computedBy"], node["inputs"] or {}
-            arguments = ", ".join(
-                f"{argument}={' + '.join(around[each].name or each for each in _listed(given))}"
-                for argument, given in takes.items()
-            )
+            by, takes = node["computedBy"], _inputs_text(node["inputs"], around)
             steps = f"{sign * node['steps']:+}" if sign else "0"
-            shown.add(steps, node["name"] or node["id"], node["text"], by and f"{by}({arguments})")
+            shown.add(steps, node["name"] or node["id"], node["text"], by and f"{by}({takes})")
     shown.show()
 
 
@@ -447,8 +441,12 @@ def _plain(value: ValueSnapshot, table: TableValue | str, names: dict[str, str])
     return described | {"computedBy": by, "inputs": value.inputs}
 
 
-def _listed(given: str | list[str]) -> list[str]:
-    return [given] if isinstance(given, str) else given
+def _inputs_text(inputs: Inputs | None, around: ValueSet) -> str:
+    given = {name: [of] if isinstance(of, str) else of for name, of in (inputs or {}).items()}
+    return ", ".join(
+        f"{argument}={' + '.join(around[each].name or each for each in taken)}"
+        for argument, taken in given.items()
+    )
 
 
 def _cell(cell: Any) -> Any:

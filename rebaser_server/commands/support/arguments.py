@@ -156,9 +156,8 @@ class Parser(argparse.ArgumentParser):
             parsed = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
-        for (
-            action
-        ) in self._actions:  # argparse takes a second -- for an argument, and then for none
+        for action in self._actions:
+            # argparse takes a second -- for an argument, and then for none
             one = not action.option_strings and action.nargs is None
             if one and getattr(parsed[0], action.dest, None) == []:
                 self.error(f"the following arguments are required: {action.metavar or action.dest}")
