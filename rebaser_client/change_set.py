@@ -8,7 +8,8 @@ are forked.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
@@ -46,23 +47,17 @@ from rebaser_core.errors import (
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import OutcomeReplyV2
 from rebaser_core.queries import (
-    DifferenceQuery,
-    DifferenceReply,
+    DIFFERENCES,
+    PROVENANCE,
+    REVERTS,
+    TABLE_DIFFERENCES,
+    TABLES,
+    VALUES,
     FunctionSnapshot,
-    ProvenanceQuery,
-    ProvenanceReply,
+    QueryT,
+    Question,
+    ReplyT,
     ResultlessValues,
-    RevertQuery,
-    RevertReply,
-    TableDifferenceQuery,
-    TableDifferenceReply,
-    TableDifferenceReplyV1,
-    TableQuery,
-    TableReply,
-    TableReplyV1,
-    ValuesQuery,
-    ValuesReply,
-    ValuesReplyV2,
 )
 from rebaser_core.records import (
     ChangeSetKind,
@@ -73,7 +68,7 @@ from rebaser_core.records import (
 )
 from rebaser_core.registry import validated_name
 from rebaser_core.table_values import upload_of
-from rebaser_core.versioning import MessageType, Versioned, first_error
+from rebaser_core.versioning import first_error
 
 if TYPE_CHECKING:  # slow, and only for who writes values by name
     from rebaser_client.draft import Draft
@@ -81,9 +76,6 @@ if TYPE_CHECKING:  # slow, and only for who writes values by name
 
 MAX_COMMENTS: Final = 1_000
 """Maximum number of comments on a change set."""
-
-QueryT = TypeVar("QueryT", bound=Versioned)
-ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class ChangeSetHandle:
@@ -269,13 +261,13 @@ class ChangeSetHandle:
             ReadRefused: a Rebaser refused, and said why: the past is not kept so long.
         """
         asked = {"which": [*names], "inputs": inputs, "dependents": dependents}
-        replies = await self._ask_values(**asked, at=at, after="")
+        replies = await self._ask(VALUES, **asked, at=at, after="")
         while (last := replies[-1]).next is not None:
-            replies += await self._ask_values(**asked, at=last.commit, after=last.next)
+            replies += await self._ask(VALUES, **asked, at=last.commit, after=last.next)
         if last.missing and not missing_ok:
             known = []
             with suppress(ReadRefused):  # too many for one answer: nothing is offered
-                every = [each for reply in await self._ask_values(at=at) for each in reply.values]
+                every = [each for reply in await self._ask(VALUES, at=at) for each in reply.values]
                 known = [value.name for value in every if value.name is not None]
             name = last.missing[0]
             raise NoSuchValue(f"there is no value {name!r} in {self.address}{offer(name, known)}")
@@ -291,7 +283,9 @@ class ChangeSetHandle:
             ReadRefused: the value is no table, or has no result; its rows are not kept any more;
                 the past is not kept so long.
         """
-        return await open_table(self._ask_table, self._ask_table_difference, name, at)
+        return await open_table(
+            partial(self._ask, TABLES), partial(self._ask, TABLE_DIFFERENCES), name, at
+        )
 
     async def without_result(
         self, changed_by: int | None = None, changed: Iterable[str] = ()
@@ -305,7 +299,7 @@ class ChangeSetHandle:
             Unreachable, TooLarge, ReadRefused: as `values`.
         """
         asked = {"without_result": True, "changed_by": changed_by}
-        [reply] = await self._ask_values(**asked, which=sorted(changed))
+        [reply] = await self._ask(VALUES, **asked, which=sorted(changed))
         return reply.without_result or []
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
@@ -317,7 +311,7 @@ class ChangeSetHandle:
             Unreachable, TooLarge: as `values`.
             ReadRefused: the Rebaser is of an older release, or the answer is too large.
         """
-        replies = await self._ask_values(which=[*names], functions=True)
+        replies = await self._ask(VALUES, which=[*names], functions=True)
         return [function for reply in replies for function in reply.functions or ()]
 
     async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
@@ -334,14 +328,7 @@ class ChangeSetHandle:
             Unreachable: no Rebaser answered in time, or only ones of an older release.
             ReadRefused: a Rebaser refused, and said why: the past is not kept so long.
         """
-        [reply] = await self._ask(
-            ProvenanceQuery,
-            ProvenanceReply,
-            self._sender.streams.provenance,
-            lambda reply: None if reply.is_missing else reply.error,
-            value=name,
-            at=at,
-        )
+        [reply] = await self._ask(PROVENANCE, value=name, at=at)
         if reply.is_missing:
             raise NoSuchValue(reply.error or f"there is no value {name!r}")
         return Provenance.of(reply)
@@ -356,13 +343,7 @@ class ChangeSetHandle:
             ReadRefused: a Rebaser refused, and said why: the change set is no branch, no Rebaser
                 has taken it up yet, or the difference is too large for an answer.
         """
-        [reply] = await self._ask(
-            DifferenceQuery,
-            DifferenceReply,
-            self._sender.streams.differences,
-            lambda reply: reply.error,
-            computed=computed,
-        )
+        [reply] = await self._ask(DIFFERENCES, computed=computed)
         return BranchDifference.of(reply)
 
     async def differences(self) -> ValueDifferences:
@@ -383,14 +364,7 @@ class ChangeSetHandle:
             ReadRefused: a Rebaser refused, and said why: there is no such commit, it changed no
                 definition, or the past is not kept so long.
         """
-        [reply] = await self._ask(
-            RevertQuery,
-            RevertReply,
-            self._sender.streams.reverts,
-            lambda reply: reply.error,
-            commit=commit,
-            force=force,
-        )
+        [reply] = await self._ask(REVERTS, commit=commit, force=force)
         return RevertPlan(commit, reply.now, reply.updates, [*map(str, reply.skipped)])
 
     async def plan(self, draft: "Draft", *, prune: bool = False) -> "LoadPlan":
@@ -598,51 +572,24 @@ class ChangeSetHandle:
     async def _watch(self) -> SettlementWatch:
         return SettlementWatch(self._sender.streams, await self.ids())
 
-    async def _ask_values(self, **asked: Any) -> list[ValuesReplyV2]:
-        return await self._ask(
-            ValuesQuery,
-            ValuesReply,
-            self._sender.streams.values,
-            lambda reply: reply.error,
-            lambda reply: reply.more,
-            **asked,
-        )
-
-    async def _ask_table(self, **asked: Any) -> list[TableReplyV1]:
-        return await self._ask(
-            TableQuery,
-            TableReply,
-            self._sender.streams.tables,
-            lambda reply: None if reply.is_missing else reply.error,
-            lambda reply: reply.more,
-            **asked,
-        )
-
-    async def _ask_table_difference(self, **asked: Any) -> list[TableDifferenceReplyV1]:
-        return await self._ask(
-            TableDifferenceQuery,
-            TableDifferenceReply,
-            self._sender.streams.table_differences,
-            lambda reply: reply.error,
-            lambda reply: reply.more,
-            **asked,
-        )
-
-    async def _ask(
-        self,
-        query: MessageType[QueryT],
-        reply: MessageType[ReplyT],
-        subject_of: Callable[[ChangeSet], str],
-        error_in: Callable[[ReplyT], str | None],
-        is_followed: Callable[[ReplyT], bool] = lambda _: False,
-        **asked: Any,
-    ) -> list[ReplyT]:
-        ids, content_type = await self.ids(), self._sender.options.content_type
+    async def _ask(self, question: Question[QueryT, ReplyT], **asked: Any) -> list[ReplyT]:
+        ids, options = await self.ids(), self._sender.options
         asking = QuerySender(
-            self._sender.streams.js, query, reply, content_type, error_in, is_followed
+            self._sender.streams.js,
+            question.query,
+            question.reply,
+            options.content_type,
+            _error_in,
+            lambda reply: getattr(reply, "more", False),
         )
-        message = query.current(id=RequestId(), **ids._asdict(), **asked)
-        return await asking.ask(subject_of(ids), message)
+        message = question.query.current(id=RequestId(), **ids._asdict(), **asked)
+        return await asking.ask(self._sender.streams.queries(ids, question.name), message)
+
+
+def _error_in(reply: Any) -> str | None:
+    """Reason for no answer; that there is no such value is an answer."""
+    error: str | None = None if getattr(reply, "is_missing", False) else reply.error
+    return error
 
 
 class WorkspaceHandle(ChangeSetHandle):

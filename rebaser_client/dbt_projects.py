@@ -51,7 +51,6 @@ Judge = Callable[[str, Collection[str]], None]
 
 
 def is_manifest(data: Any) -> bool:
-    """Whether the content of a JSON file is a manifest of dbt."""
     metadata = data.get("metadata") if isinstance(data, dict) else None
     return isinstance(metadata, dict) and "dbt_schema_version" in metadata
 
@@ -179,7 +178,6 @@ class _Project:
         return None
 
     def _arrow_type(self, pa: Any, text: str) -> Any:
-        """Return the type of Arrow for one in SQL."""
         kind = self._glot.exp.DataType.build(text, dialect=self._dialect)
         name = kind.this.name
         if name == "DECIMAL":
@@ -338,7 +336,6 @@ class _Project:
 
 
 def _name_of(node: Mapping[str, Any]) -> str:
-    """Return the name of a node's value."""
     match node["resource_type"]:
         case "source":
             return f"{node['source_name']}/{node['name']}"

@@ -206,7 +206,6 @@ class Translation:
         """Parts that are not translated, each with its line."""
 
     def text(self) -> str:
-        """Return the query for Spark."""
         for (number, part), how in self._changes.items():
             old = self._nodes[number].args[part] if part else self._nodes[number]
             new: Any = exp.maybe_parse(how, dialect=_Spark)

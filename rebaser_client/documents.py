@@ -349,7 +349,6 @@ class _YamlReader:
         }
 
     def take(self, event: Any) -> None:
-        """Take the next event."""
         taker = self._takers.get(type(event).__name__)
         if taker is not None:
             taker(event)

@@ -14,17 +14,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import (
-    Any,
-    BinaryIO,
-    Final,
-    Literal,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    cast,
-    overload,
-)
+from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 from pydantic import ValidationError
 

@@ -55,8 +55,6 @@ class FunctionEntry(_Part):
 
 
 class ComputedEntry(_Part):
-    """Function and inputs of a value."""
-
     function: str
     """A name in `functions`, of a builtin, or of a function that the change set has."""
     inputs: dict[str, str | list[str]] | list[str] = Field(default_factory=list)
@@ -213,7 +211,6 @@ def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None
 
 
 def _missing(directory: Path, file: str) -> str:
-    """Return what to say of a file that is not there."""
     path = directory / file
     beside = (each.name for each in path.parent.iterdir()) if path.parent.is_dir() else ()
     return f"there is no file {file!r:.200}{offer(path.name, beside)}"

@@ -20,20 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 from rebaser_client.errors import ClientClosed, OutcomeUnknown, ReadRefused, RequestRefused
 from rebaser_client.plain_values import plain
 from rebaser_core import trace_context
-from rebaser_core.errors import (
-    MalformedMessage,
-    MessageError,
-    NotConfirmed,
-    TooLarge,
-    Unreachable,
-)
+from rebaser_core.errors import MalformedMessage, MessageError, NotConfirmed, TooLarge, Unreachable
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
-from rebaser_core.jetstream import (
-    Full,
-    JetStreamError,
-    ObjectStore,
-    Unsendable,
-)
+from rebaser_core.jetstream import Full, JetStreamError, ObjectStore, Unsendable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
@@ -70,13 +59,7 @@ from rebaser_core.requests import (
 )
 from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
-from rebaser_core.versioning import (
-    AUTHOR,
-    MESSAGE_ID,
-    REPLY_INBOX,
-    REQUEST_DIGEST,
-    first_error,
-)
+from rebaser_core.versioning import AUTHOR, MESSAGE_ID, REPLY_INBOX, REQUEST_DIGEST, first_error
 
 T = TypeVar("T")
 

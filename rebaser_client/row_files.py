@@ -78,7 +78,6 @@ def _read_parquet(path: Path) -> Rows:
 
 
 def _plain_rows(batch: Any) -> Rows:
-    """The rows of a part of a table."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

@@ -11,12 +11,7 @@ from typing import Any, Final, TypeAlias
 from rebaser_client.display import html_table, package
 from rebaser_client.errors import MissingPackage, NoSuchValue, ReadRefused
 from rebaser_core.errors import many
-from rebaser_core.queries import (
-    ColumnTotal,
-    TableDifferenceReplyV1,
-    TableReplyV1,
-    TableSnapshot,
-)
+from rebaser_core.queries import ColumnTotal, TableDifferenceReplyV1, TableReplyV1, TableSnapshot
 
 Ask: TypeAlias = Callable[..., Awaitable[list[TableReplyV1]]]
 """Function that asks for a table, with fields of a `TableQuery` as its arguments."""

@@ -18,14 +18,7 @@ from rebaser_client.requests import RequestSender
 from rebaser_core.calls import ServiceRecordV1
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import NoSuchChangeSet, offer
-from rebaser_core.ids import (
-    CANONICAL,
-    ChangeSet,
-    ChangeSetId,
-    WorkspaceId,
-    has_part,
-    is_part,
-)
+from rebaser_core.ids import CANONICAL, ChangeSet, ChangeSetId, WorkspaceId, has_part, is_part
 from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,

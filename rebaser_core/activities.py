@@ -21,8 +21,6 @@ from rebaser_core.versioning import (
 
 
 class ActivityKind(StrEnum):
-    """The kind of event that happened to a change set."""
-
     TAKEN = "taken"
     REQUEST_APPLIED = "requestApplied"
     REQUEST_DEAD = "requestDead"

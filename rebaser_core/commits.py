@@ -35,8 +35,6 @@ NO_REQUEST: Final = 0
 
 
 class RequestOutcome(StrEnum):
-    """Kind of outcome of a request."""
-
     APPLIED = "applied"
     DUPLICATE = "duplicate"  # its id was handled under an earlier sequence
     STALE = "stale"  # it claims to be a DVU's result: no request is (D5)
@@ -198,7 +196,6 @@ class CommitV2(Versioned):
         return self._request_digest
 
     def with_digest(self, digest: str) -> Self:
-        """Note the digest of the request that it settles."""
         self._request_digest = digest
         return self
 
@@ -208,7 +205,6 @@ class CommitV2(Versioned):
         return self._code
 
     def with_code(self, code: str) -> Self:
-        """Note the code that values were computed with."""
         self._code = code
         return self
 

@@ -75,7 +75,6 @@ def octets(milliseconds: int | None = None) -> bytes:
 CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 _is_canonical: Final = re.compile(CANONICAL).fullmatch
 ID_LENGTH: Final = 26
-"""Characters of an id."""
 _EXAMPLE: Final = "01JZ3Y7Q8M4T2V9K6X5B0N1CDE"
 _are_canonical: Final = re.compile(f"(?:{CANONICAL[1:-1]})*+").fullmatch
 

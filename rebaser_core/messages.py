@@ -144,7 +144,12 @@ class ErrorStatus(WireModel):
     error: ErrorDetail
 
 
-_STATUS_MESSAGE: Final = "a status is an object with one key: success or error"
+def _status_of(success: type[WireModel]) -> Discriminator:
+    return Discriminator(
+        _tag_of(success=success, error=ErrorStatus),
+        custom_error_type="status",
+        custom_error_message="a status is an object with one key: success or error",
+    )
 
 
 class SuccessStatusV1(WireModel):
@@ -153,11 +158,7 @@ class SuccessStatusV1(WireModel):
 
 StatusV1 = Annotated[
     Annotated[SuccessStatusV1, Tag("success")] | Annotated[ErrorStatus, Tag("error")],
-    Discriminator(
-        _tag_of(success=SuccessStatusV1, error=ErrorStatus),
-        custom_error_type="status",
-        custom_error_message=_STATUS_MESSAGE,
-    ),
+    _status_of(SuccessStatusV1),
 ]
 
 
@@ -208,11 +209,7 @@ class SuccessStatusV2(WireModel):
 
 StatusV2 = Annotated[
     Annotated[SuccessStatusV2, Tag("success")] | Annotated[ErrorStatus, Tag("error")],
-    Discriminator(
-        _tag_of(success=SuccessStatusV2, error=ErrorStatus),
-        custom_error_type="status",
-        custom_error_message=_STATUS_MESSAGE,
-    ),
+    _status_of(SuccessStatusV2),
 ]
 
 
@@ -261,11 +258,7 @@ class SuccessStatusV3(WireModel):
 
 StatusV3 = Annotated[
     Annotated[SuccessStatusV3, Tag("success")] | Annotated[ErrorStatus, Tag("error")],
-    Discriminator(
-        _tag_of(success=SuccessStatusV3, error=ErrorStatus),
-        custom_error_type="status",
-        custom_error_message=_STATUS_MESSAGE,
-    ),
+    _status_of(SuccessStatusV3),
 ]
 
 
@@ -408,8 +401,6 @@ def encode_inline_request(
 
 
 class RequestState(StrEnum):
-    """Place of a request on its way."""
-
     SETTLED = "settled"  # it is final: applied or dead
     WAITING = "waiting"  # stored, not handled yet
     UNKNOWN = "unknown"  # never stored, or settled long ago and forgotten

@@ -5,7 +5,9 @@ head if it were applied now. Provenance is the edits that made a value, and the 
 it back. A revert is the batch that undoes a commit; the asker enqueues it.
 """
 
-from typing import Annotated, ClassVar, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
 
 from pydantic import Field
 
@@ -470,3 +472,33 @@ class RevertReplyV1(Versioned):
 
 RevertQuery: Final = MessageType("RevertQuery", current=RevertQueryV1, from_clients=True)
 RevertReply: Final = MessageType("RevertReply", current=RevertReplyV1)
+
+
+QueryT = TypeVar("QueryT", bound=Versioned)
+ReplyT = TypeVar("ReplyT", bound=Versioned)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[QueryT, ReplyT]):
+    """A kind of query, for who asks and who answers."""
+
+    name: str
+    """Name in its subjects: `values` for `rebaser.values.<ws>.<cs>`."""
+    query: MessageType[QueryT]
+    reply: MessageType[ReplyT]
+    blank: Mapping[str, Any]
+    """Fields that a reply without an answer has in addition to the reason."""
+
+    def refusal(self, query_id: RequestId, why: str) -> ReplyT:
+        """Return a reply with the reason for no answer."""
+        return self.reply.current(id=query_id, **{"error": why, **self.blank})
+
+
+VALUES: Final = Question("values", ValuesQuery, ValuesReply, {"commit": 0, "values": []})
+TABLES: Final = Question("tables", TableQuery, TableReply, {"commit": 0})
+TABLE_DIFFERENCES: Final = Question(
+    "table-differences", TableDifferenceQuery, TableDifferenceReply, {"commit": 0, "since": 0}
+)
+DIFFERENCES: Final = Question("differences", DifferenceQuery, DifferenceReply, {"commit": 0})
+PROVENANCE: Final = Question("provenance", ProvenanceQuery, ProvenanceReply, {"commit": 0})
+REVERTS: Final = Question("reverts", RevertQuery, RevertReply, {"now": 0})

@@ -52,8 +52,6 @@ class ChangeSetKind(StrEnum):
 
 
 class ChangeSetStatus(StrEnum):
-    """Whether a change set takes requests."""
-
     OPEN = "open"
     APPLYING = "applying"  # its difference is on its way to head
     APPLIED = "applied"
@@ -73,8 +71,6 @@ class WorkspaceRecordV1(Versioned):
 
 
 class ApplyAttempt(WireModel):
-    """An attempt to apply a branch."""
-
     request: RequestId
     """The request that asked for it."""
     at_head: RequestId

@@ -88,11 +88,7 @@ class Registry:
         self._bucket = KeyValue(streams.js, self._name, direct=by_key)
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
-        """The workspace.
-
-        Raises:
-            NoSuchChangeSet: it was never created here.
-        """
+        """The workspace. Raises `NoSuchChangeSet`: it was never created here."""
         return (await self._read(WorkspaceRecord, str(workspace_id)))[0]
 
     async def change_set(self, change_set: ChangeSet) -> ChangeSetRecordV1:
@@ -116,7 +112,6 @@ class Registry:
         raise AssertionError("delays have no end")
 
     async def has_change_set(self, change_set: ChangeSet) -> bool:
-        """Whether it is registered."""
         return await self._bucket.last(str(change_set)) is not None
 
     async def is_key(self, change_set: ChangeSet) -> bool:
@@ -127,7 +122,6 @@ class Registry:
             return False
 
     async def has_workspace(self, workspace_id: WorkspaceId) -> bool:
-        """Whether it is registered."""
         return await self._bucket.last(str(workspace_id)) is not None
 
     async def workspace_of(self, change_set_id: ChangeSetId) -> WorkspaceId | None:
@@ -188,7 +182,6 @@ class Registry:
         await self._create(CommentRecord, record.key, record)
 
     async def comments(self, change_set: ChangeSet) -> list[CommentRecordV1]:
-        """All comments on the change set, oldest first."""
         return [record async for record in self._list(CommentRecord, f"{change_set}.*")]
 
     async def last_comment(self, change_set: ChangeSet) -> int:
@@ -207,15 +200,10 @@ class Registry:
         await self._bucket.purge(str(workspace_id))
 
     async def service(self, workspace_id: WorkspaceId) -> ServiceRecordV1:
-        """The description of a service.
-
-        Raises:
-            NoSuchChangeSet: no worker ever served it.
-        """
+        """The description of a service. Raises `NoSuchChangeSet`: no worker ever served it."""
         return (await self._read(ServiceRecord, _description(workspace_id)))[0]
 
     async def services(self) -> AsyncIterator[ServiceRecordV1]:
-        """Descriptions of all services."""
         async for record in self._list(ServiceRecord, "*.service.description"):
             yield record
 
@@ -307,11 +295,7 @@ class Workspace(NamedTuple):
 
 
 def validated_name(name: str) -> str:
-    """Return the name if it is valid.
-
-    Raises:
-        MalformedMessage: it is not.
-    """
+    """Return the name if it is valid. Raises `MalformedMessage`: it is not."""
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:

@@ -189,7 +189,6 @@ class TaskPublisher:
 
     @classmethod
     def using(cls, streams: Streams, retry_for: float) -> Self:
-        """A publisher that calls `ensure_task`."""
         return cls(partial(ensure_task, streams, retry_for=retry_for))
 
     async def ensure(self, change_set: ChangeSet) -> bool:

@@ -5,13 +5,7 @@ from datetime import timedelta
 from types import NoneType
 from typing import Final
 
-from rebaser_core.jetstream import (
-    ConsumerConfig,
-    Drift,
-    KeyValue,
-    ObjectStore,
-    StreamConfig,
-)
+from rebaser_core.jetstream import ConsumerConfig, Drift, KeyValue, ObjectStore, StreamConfig
 from rebaser_core.jetstream.configs import diff_config, excess_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 

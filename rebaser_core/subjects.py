@@ -103,23 +103,8 @@ class Subjects:
     def states(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "states")
 
-    def values(self, change_set: ChangeSet) -> str:
-        return self._of(change_set, "values")
-
-    def tables(self, change_set: ChangeSet) -> str:
-        return self._of(change_set, "tables")
-
-    def table_differences(self, change_set: ChangeSet) -> str:
-        return self._of(change_set, "table-differences")
-
-    def provenance(self, change_set: ChangeSet) -> str:
-        return self._of(change_set, "provenance")
-
-    def differences(self, change_set: ChangeSet) -> str:
-        return self._of(change_set, "differences")
-
-    def reverts(self, change_set: ChangeSet) -> str:
-        return self._of(change_set, "reverts")
+    def queries(self, change_set: ChangeSet, kind: str) -> str:
+        return self._of(change_set, kind)
 
     def cancellations(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "cancellations")

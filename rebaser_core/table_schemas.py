@@ -21,7 +21,6 @@ from rebaser_core.errors import RebaserError, offer
 from rebaser_core.queries import TableColumn
 
 MAX_COLUMNS: Final = 2_000
-"""Maximum number of columns of a table."""
 MAX_PARTITIONS: Final = 4_000
 """Maximum number of partitions of a table: the days of ten years."""
 PARTITION_BY: Final = "rebaser.partition_by"
@@ -338,7 +337,6 @@ def columns_of(fields: Sequence[dict[str, Any]]) -> list[TableColumn]:
 
 
 def encode_rows(rows: pa.RecordBatch) -> str:
-    """Return the rows as `TableReply` has them."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:

@@ -168,7 +168,6 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, place: int) -> int:
-    """Return the position of a field in a flatbuffer's table; 0 if it has no such field."""
     [back] = struct.unpack_from("<i", data, table)
     vtable = table - back
     [size] = struct.unpack_from("<H", data, vtable)
@@ -197,7 +196,6 @@ class TableUpdates(LazyUpdates):
         _require_columns(rows.schema)
         self.before: Final = before
         self.row_count: Final[int] = rows.num_rows
-        """Number of rows."""
         self.ids: Final = rows.column("id")
         self.names: Final = _column_or_nulls(rows, "name", TEXT)
         self.func_ids: Final = _column_or_nulls(rows, "function", TEXT)

@@ -28,8 +28,6 @@ _UPLOAD: Final = "upload"
 
 @dataclass(frozen=True, slots=True)
 class TableHandle:
-    """The handle of a table that was computed."""
-
     key: str
     """Name of its directory, 64 hexadecimal digits: a digest of the code and of all inputs."""
     content: str

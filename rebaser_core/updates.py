@@ -176,9 +176,7 @@ class SizeBounds:
     """Maximum sizes in a batch."""
 
     name_depth: int
-    """Number of parts of a name."""
     inputs: int
-    """Number of inputs of one value."""
     value_bytes: int
     """Bytes of a value as JSON, if it is no number and no boolean."""
 
@@ -252,7 +250,6 @@ class UpdateColumns:
     """Signatures that occur, numbered in this order."""
 
     def add_put(self, body: dict[str, Any]) -> None:
-        """Append a `putValue`."""
         get = body.get
         self.ids.append(body["valueId"])
         self.names.append(get("name"))
@@ -263,7 +260,6 @@ class UpdateColumns:
         self.is_put.append(True)
 
     def add_set(self, body: dict[str, Any]) -> None:
-        """Append a `setValue`."""
         self.ids.append(body["valueId"])
         self.names.append(None)
         self.values.append(body["value"])
@@ -422,7 +418,6 @@ class BatchLimits:
     """Bytes of one value as JSON, sent or computed."""
 
     batch_updates: ClassVar[int] = 2_000_000
-    """Number of updates in one batch."""
     inputs: ClassVar[int] = 100_000
     """Number of inputs of one value, all arguments together."""
     name_depth: ClassVar[int] = 32

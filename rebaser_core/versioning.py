@@ -271,7 +271,6 @@ class MessageType(Generic[VersionedT]):
         return headers, codecs.dumps(content_type, body)
 
     def headers(self, content_type: str, version: int | None = None) -> dict[str, str]:
-        """Return the headers of a message of this type, in the current version by default."""
         return ContentInfo(content_type, self.name, version or self.current.VERSION).headers()
 
     def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:

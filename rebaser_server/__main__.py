@@ -10,7 +10,6 @@ _OF_CLI: Final = frozenset({"prometheus_client", "pydantic_settings", "rich", "s
 
 
 def run() -> None:
-    """Run the command line and exit with its code."""
     collect_rarely()
     try:
         from rebaser_server.commands.cli import main

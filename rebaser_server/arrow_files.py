@@ -132,7 +132,6 @@ class ArrowFiles:
             return file.read_buffer()
 
     def below(self, directory: str) -> FileSystem:
-        """Return the directory as a file system of Arrow."""
         return SubTreeFileSystem(self._at(directory), self._files)
 
     def infos(self, directory: str, *, recursive: bool = False) -> list[FileInfo]:

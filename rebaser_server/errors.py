@@ -155,4 +155,3 @@ class AppendRefused(JetStreamError):
         super().__init__(f"commit not stored: {type(error).__name__}: {error}")
         self.sequences = sequences
         self.reason: Final = error
-        """Error of the server."""

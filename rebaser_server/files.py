@@ -167,8 +167,6 @@ TEMP_DIR: Final = "unfinished"
 
 
 class FileInfo(NamedTuple):
-    """A file or a directory, as it was listed."""
-
     path: str
     """Path relative to the root."""
     size: int | None
@@ -320,7 +318,6 @@ class SharedFiles:
         }
 
     def get(self, path: str) -> bytes:
-        """Return the bytes. Raises `FileNotFoundError`."""
         if self._local is None:
             return bytes(self._arrow.read(path))
         return (self._local / path).read_bytes()
@@ -355,7 +352,6 @@ class SharedFiles:
         return self._info(path) is not None
 
     def list_names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty for a missing directory."""
         return sorted(info.base_name for info in self.list_infos(directory))
 
     def list_infos(self, directory: str, *, recursive: bool = False) -> list[FileInfo]:
@@ -375,14 +371,12 @@ class SharedFiles:
         return infos
 
     def delete(self, path: str) -> None:
-        """Delete the file; a missing one is no error."""
         if self._local is None:
             self._arrow.delete([path])
         else:
             (self._local / path).unlink(missing_ok=True)
 
     def delete_directory(self, directory: str) -> None:
-        """Delete the directory with its content; a missing one is no error."""
         if self._local is None:
             infos = self.list_infos(directory, recursive=True)
             self._arrow.delete([info.path for info in infos if not info.is_directory])
@@ -451,7 +445,6 @@ class SharedFiles:
 
 
 def _info_of(path: str, info: Any) -> FileInfo:
-    """Return a file as Arrow listed it."""
     return FileInfo(path, info.size, info.mtime_ns, is_directory=not info.is_file)
 
 
@@ -524,7 +517,6 @@ def loss_file(name: str) -> str:
 
 
 def run_directory(run: str) -> str:
-    """The directory of a run store, by its key."""
     return f"{_RESULTS}/{run}"
 
 
@@ -548,7 +540,6 @@ def run_of_key(key: str) -> str | None:
 
 
 def is_batch(name: str) -> bool:
-    """Whether a file of this name is a batch."""
     return name.endswith(_BATCH)
 
 
@@ -600,7 +591,6 @@ class OrphanFiles:
         return [leftover for leftover in orphans if leftover.time < before]
 
     def payloads(self) -> Iterator[bytes]:
-        """The bytes of each batch and of each file of a run."""
         directories = [_RESULTS]
         for directory in directories:
             for info in self._files.list_infos(directory):

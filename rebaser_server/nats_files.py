@@ -54,18 +54,15 @@ class NatsFiles:
         self._objects = ObjectStore(self._js, self._bucket, hashing=hashing)
 
     def put(self, path: str, payload: bytes, *, durable: bool = True) -> None:
-        """Store the bytes, whole or not at all. Replaces a file."""
         del durable  # NATS has what it has confirmed, as for requests and commits
         objects, name = self._at(path)
         self._wait(objects.put(name, bytes(payload)))
 
     def put_if_absent(self, path: str, payload: bytes) -> None:
-        """Store the bytes unless the file exists: of several writers one wins."""
         objects, name = self._at(path)
         self._wait(objects.put_if_absent(name, bytes(payload)))
 
     def get(self, path: str) -> bytes:
-        """Return the bytes. Raises `FileNotFoundError`."""
         objects, name = self._at(path)
         return self._wait(objects.get(name))
 
@@ -79,7 +76,6 @@ class NatsFiles:
         return True
 
     def list_names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty for a missing directory."""
         prefix = self._subjects(directory)
         subjects = self._wait(self._js.stream_subjects(self._stream, f"{prefix}>"))
         return sorted({_first_name(subject.removeprefix(prefix)) for subject in subjects})
@@ -100,7 +96,6 @@ class NatsFiles:
         return infos + self._wait(self._unfinished()) if directory == TEMP_DIR else infos
 
     def delete(self, path: str) -> None:
-        """Delete the file; a missing one is no error."""
         objects, name = self._at(path)
         self._wait(objects.remove(name))
         directory, _, chunks = path.rpartition("/")
@@ -108,7 +103,6 @@ class NatsFiles:
             self._wait(self._js.purge(self._stream, subject=f"$O.{self._bucket}.C.{chunks}"))
 
     def delete_directory(self, directory: str) -> None:
-        """Delete the directory with its content; a missing one is no error."""
         for path, _ in self._wait(self._infos(directory)):
             self.delete(f"{directory}/{path}")
 

@@ -114,19 +114,14 @@ class TableDamaged(TableMissing):
 
 
 class DataFile(NamedTuple):
-    """A file of a table."""
-
     path: str
     """Path relative to the directory of the workspace's tables."""
     size: int
-    """Size in bytes."""
     digest: str
     """BLAKE3 of its bytes."""
 
 
 class Part(NamedTuple):
-    """A partition of a table, which is a table of its own."""
-
     value: str | None
     """Value of the partition's column, as text."""
     key: str
@@ -137,8 +132,6 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Contents of a table."""
-
     fields: list[dict[str, Any]]
     """Fields of the schema as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
     files: list[DataFile]
@@ -180,8 +173,6 @@ class Manifest:
 
 
 class WrittenPart(NamedTuple):
-    """The rows of one partition, and the files that have them."""
-
     value: str | None
     """Value of the partition's column, as text."""
     rows: int
@@ -204,7 +195,6 @@ class Written:
     """Partitions that have rows, if they are written apart."""
 
     def encode(self) -> list[Any]:
-        """Return it as plain data."""
         parts = [[*part[:3], list(map(list, part.files))] for part in self.parts]
         return [self.fields, self.rows, self.content, list(map(list, self.files)), parts]
 
@@ -224,8 +214,6 @@ class Written:
 
 
 class Attempt(NamedTuple):
-    """A place to write a table to."""
-
     workspace: str
     key: str
     name: str
@@ -421,7 +409,6 @@ class TableFiles:
         return files
 
     def size(self, attempt: Attempt) -> int:
-        """Return the bytes of the files that were written so far."""
         infos = self.files.list_infos(attempt.directory, recursive=True)
         return sum(info.size or 0 for info in infos)
 
@@ -514,7 +501,6 @@ class TableFiles:
         return self.get(workspace, key)
 
     def discard(self, attempt: Attempt) -> None:
-        """Remove what an attempt has written, if anything."""
         self.files.delete_directory(attempt.directory)
 
     def condemn(self, workspace: str, key: str) -> None:
@@ -755,7 +741,6 @@ def _reading_upload() -> Iterator[None]:
 
 
 def part_key(*digests: str) -> str:
-    """Return the key of a part by the digests of its rows and of its schema."""
     return blake3("/".join(["part", *digests]).encode()).hexdigest()
 
 

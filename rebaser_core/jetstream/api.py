@@ -489,11 +489,7 @@ class JetStreamApi(JetStreamRequests):
         await self.request(f"CONSUMER.PAUSE.{stream}.{consumer}")
 
     async def consumer_info(self, stream: str, consumer: str) -> "ConsumerInfo":
-        """Return configuration and state.
-
-        Raises:
-            ConsumerNotFound: there is none of that name.
-        """
+        """Return configuration and state. Raises `ConsumerNotFound`: there is none of that name."""
         reply = await self.request(f"CONSUMER.INFO.{stream}.{consumer}")
         return _read_consumer_info(reply)
 

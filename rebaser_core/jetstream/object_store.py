@@ -120,11 +120,7 @@ def _subject(bucket: str, kind: str, part: str, token: str) -> str:
 
 
 def meta_subject(bucket: str, name: str, part: str = "") -> str:
-    """Return the subject of an object's description.
-
-    Raises:
-        Unsendable: the name is no text.
-    """
+    """Return the subject of an object's description. Raises `Unsendable`: the name is no text."""
     try:
         octets = name.encode()
     except UnicodeEncodeError as error:

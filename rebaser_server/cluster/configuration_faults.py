@@ -13,8 +13,6 @@ MISSING: Final = Drift("", "existence", expected=True, actual=False)
 
 
 class Effect(StrEnum):
-    """Severity of a difference."""
-
     STOPS = "stops"
     """Commits, or batches that they name, would be lost or refused: new work is not begun."""
     LOSES = "loses"
@@ -25,8 +23,6 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A difference, and its meaning."""
-
     drift: Drift
     meaning: str
     """Consequence: what NATS does because of it."""

@@ -12,12 +12,7 @@ from typing import Final
 import structlog
 
 from rebaser_core.ids import Ulid
-from rebaser_core.jetstream import (
-    KeyNotFound,
-    KeyValue,
-    StreamNotFound,
-    WrongLastSequence,
-)
+from rebaser_core.jetstream import KeyNotFound, KeyValue, StreamNotFound, WrongLastSequence
 from rebaser_core.streams import Streams
 from rebaser_server.errors import DeploymentInconsistent
 from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, StoreFiles
@@ -33,8 +28,6 @@ _LOOKS_AGAIN: Final = (0.1, 0.3, 0.6, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class DeploymentId:
-    """The id in NATS and in the store."""
-
     streams: Streams
     files: StoreFiles
 
@@ -71,14 +64,12 @@ class DeploymentId:
         return f"{where} is of deployment {in_store}, but {nats}"
 
     async def in_nats(self) -> str | None:
-        """The id in NATS."""
         try:
             return (await self._bucket.get(_KEY)).value.decode()
         except (KeyNotFound, StreamNotFound):
             return None
 
     async def in_store(self) -> str | None:
-        """The id in the store."""
         try:
             payload = await asyncio.to_thread(self.files.get, DEPLOYMENT)
         except FileNotFoundError:

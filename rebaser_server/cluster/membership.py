@@ -87,8 +87,6 @@ async def _is_reached(link: Connection, subject: str) -> bool:
 
 
 class PresenceChecks:
-    """Checks of other members, and which of them were refused."""
-
     def __init__(self, streams: Streams) -> None:
         self._link = streams.js.connection
         self._streams = streams
@@ -173,8 +171,6 @@ _DIGITS: Final = 9
 
 
 class Membership:
-    """The Rebasers of a deployment, this one among them."""
-
     def __init__(
         self, streams: Streams, instance: str, busy: Callable[[], int] = lambda: 0
     ) -> None:
@@ -195,7 +191,6 @@ class Membership:
         self._found_absent = asyncio.Event()
 
     async def heartbeat(self) -> Never:
-        """Publish heartbeats until cancelled."""
         try:
             # Inline, so that a heartbeat is heard before the refusal of a later check.
             receive = inline_callback(self._on_message)

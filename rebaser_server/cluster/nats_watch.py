@@ -34,8 +34,6 @@ _NANOSECONDS: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """The report of one server on its JetStream."""
-
     server: str
     """Name of the server."""
     started: datetime
@@ -49,7 +47,6 @@ class ServerReport:
 
 
 def urls_of(monitoring: str) -> list[str]:
-    """The URLs of `REBASER_NATS__MONITORING`."""
     return [url.strip() for url in monitoring.split(",")]
 
 
@@ -95,7 +92,6 @@ class Room:
 
     @property
     def fullness(self) -> float:
-        """Part that is in use."""
         return self.used / self.limit
 
 
@@ -179,7 +175,6 @@ def _kept_streams(subjects: Subjects) -> tuple[str, ...]:
 
 
 def _servers(info: StreamInfo) -> set[str]:
-    """Names of the servers that have the stream."""
     cluster = info.cluster or ClusterInfo()
     return {cluster.leader or "without a leader", *(peer.name for peer in cluster.replicas)}
 
@@ -215,7 +210,6 @@ class DurabilityWatch:
         return sync != ALWAYS and not sync.startswith(UNKNOWN)
 
     async def refresh(self) -> None:
-        """Look the durability up now."""
         found = await read_durability(self._streams, self._monitoring)
         if found != self._known:
             log.info("durability", sync=found.sync, replicas=found.replicas)
@@ -232,8 +226,6 @@ _LOOK_AGAIN_AFTER: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """The end of a stream at a moment."""
-
     sequence: int
     """Last sequence that the stream gave; 0 for none."""
     time: str
@@ -284,7 +276,6 @@ class StreamEnds:
     files: StoreFiles
 
     async def noted(self) -> Mapping[str, StreamEnd]:
-        """The ends in the store, by stream."""
         return await asyncio.to_thread(self._noted)
 
     async def present(self) -> Mapping[str, StreamEnd]:

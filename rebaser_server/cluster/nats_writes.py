@@ -135,8 +135,6 @@ async def unwritten(
 
 
 class WriteWatch:
-    """Watch of whether NATS writes and keeps messages; each change is logged."""
-
     def __init__(self, provisioner: Provisioner) -> None:
         self._provisioner = provisioner
         self.problem: NatsProblem | None = None
@@ -162,7 +160,6 @@ class WriteWatch:
         return self.problem is None or not self.problem.stops_work
 
     async def look(self) -> None:
-        """Look at NATS now."""
         found = await self._find()
         if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
             found = self._refusal

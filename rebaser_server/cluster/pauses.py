@@ -18,12 +18,7 @@ from nats.aio.msg import Msg
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import (
-    KeyNotFound,
-    KeyValue,
-    StreamNotFound,
-    ordered_reader,
-)
+from rebaser_core.jetstream import KeyNotFound, KeyValue, StreamNotFound
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.records import (
@@ -36,7 +31,7 @@ from rebaser_core.records import (
 )
 from rebaser_core.requests import ensure_task
 from rebaser_core.streams import Streams
-from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.commit_log.log import unfinished_subjects
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.containment import contained, repeat_every
 
@@ -62,7 +57,6 @@ class PauseStore:
         self._bucket = KeyValue(streams.js, streams.pauses_bucket)
 
     async def all(self) -> Paused:
-        """Return all pauses."""
         pauses: Paused = {}
         try:
             async with self._bucket.watch() as watch:
@@ -117,17 +111,8 @@ class PauseStore:
         tokens = [each or "*" for each in scope]
         requests = streams.join("rebaser", "requests", *tokens)
         found_subjects = set(await streams.js.stream_subjects(streams.requests_stream, requests))
-        last_entries = ordered_reader(
-            streams.js,
-            streams.commits_stream,
-            streams.join("rebaser", "commits", *tokens),
-            deliver_policy="last_per_subject",
-            headers_only=True,
-        )
-        async with last_entries:
-            while (entry := await last_entries.next(idle_timeout=0)) is not None:
-                if UNFINISHED in entry.headers:
-                    found_subjects.add(entry.subject)
+        commits = streams.join("rebaser", "commits", *tokens)
+        found_subjects.update(await unfinished_subjects(streams, commits))
         waiting = set()
         for number, subject in enumerate(found_subjects):
             if number % _TURN == 0:

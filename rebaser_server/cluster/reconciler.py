@@ -141,9 +141,7 @@ _TURN: Final = 200
 class SubjectSlices:
     """A look that goes round through a stream of many subjects, a slice at a time.
 
-    Each slice begins where the last one ended. So the cost of a look does not depend on the number
-    of messages; only the time of a whole round does. Each Rebaser begins at a random place, so
-    several find more than one does.
+    The cost of a look does not depend on the number of messages; see `UnfinishedScanner`.
     """
 
     def __init__(self, js: JetStream, stream: str, *, few: int = _FEW, size: int = _SLICE) -> None:
@@ -380,10 +378,7 @@ class StrayRequests:
     """Moves stray requests; two Rebasers may do it at once."""
 
     def __init__(self, streams: Streams, members: Membership, few: int = _FEW) -> None:
-        """Look at slices of the requests.
-
-        `few`: number of subjects that are listed at once.
-        """
+        """Look at slices of the requests. `few`: number of subjects that are listed at once."""
         self._streams = streams
         self._stream = streams.requests_stream
         self._members = members

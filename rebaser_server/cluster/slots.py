@@ -203,7 +203,6 @@ class SlotPool:
 
     @property
     def in_hand(self) -> int:
-        """Number of tasks that have a slot or wait for one here."""
         return len(self._leases) + len(self._waiting)
 
     @property
@@ -219,7 +218,6 @@ class SlotPool:
         return self.free
 
     async def wait_until_free(self) -> None:
-        """Return once a slot is free."""
         while not self.free:
             self._freed.clear()
             await self._freed.wait()

@@ -49,10 +49,7 @@ class Takeover:
         members: Membership,
         holds: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
-        """Begin without suspects.
-
-        `holds`: whether this process works on a change set.
-        """
+        """Begin without suspects. `holds`: whether this process works on a change set."""
         self._streams = streams
         self._members = members
         self._holds = holds

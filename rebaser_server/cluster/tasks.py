@@ -270,7 +270,6 @@ class TaskRunner:
         await recheck_after_ack(self.services, change_set)
 
     async def _run(self, task: Delivery, change_set: ChangeSet, slot: SlotLease) -> None:
-        """Process the change set, then release the slot."""
         try:
             with bound_contextvars(
                 workspace=str(change_set.workspace_id),
@@ -326,7 +325,6 @@ class TaskRunner:
             metrics.TASK_ENDS.labels(end).inc()
 
     async def _report(self, change_set: ChangeSet, error: BaseException) -> None:
-        """Log a failure and show it on the pages."""
         stats, what = self.services.notifier.stats, f"{type(error).__name__}: {error}"
         if isinstance(error, AppendRefused) and await self.writes.why_stopped():
             stats.failure(change_set, "work stopped", str(error))

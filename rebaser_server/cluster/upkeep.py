@@ -58,7 +58,6 @@ class GarbageJob:
 
     @classmethod
     def of(cls, services: Services, members: Membership, store: StoreSettings) -> "GarbageJob":
-        """Build it from the settings."""
         grace = store.orphan_retention.total_seconds()
         application, batches = services.application, services.batches
         read, holdings = application.kept_metadata, application.holdings
@@ -289,7 +288,6 @@ class CapacityCheck:
         self._slots = slots
 
     async def run(self) -> Never:
-        """Check until cancelled."""
         await repeat_every(_LOOK_EVERY, self.check, "capacity", first_delay=_LISTEN)
 
     async def check(self) -> int:

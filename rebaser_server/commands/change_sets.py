@@ -1,142 +1,49 @@
 """`rebaser change-sets` and `diff`: fork the head of a workspace, compare, apply or abandon."""
 
 import argparse
-import re
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
 
+from rebaser_client.effects import (
+    by_name,
+    cut,
+    effects_csv,
+    is_failing,
+    move_text,
+    percentage,
+    result_text,
+    side_text,
+)
+from rebaser_client.reader import BranchDifference
+from rebaser_core.errors import ClientError, many
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import deadlines
+from rebaser_core.records import ChangeSetRecordV1, ChangeSetStatus, CommentRecordV1
+from rebaser_server.cluster.pauses import PauseStore, paused_since
+from rebaser_server.commands.support.addresses import find_registered, workspace_of
 from rebaser_server.commands.support.arguments import (
     Exit,
-    Parser,
     UnusableInput,
-    add_address,
-    add_command,
-    add_group,
-    add_wait,
-    add_workspace,
-    commit_number,
     confirmed,
-    new_name,
     refused_at_terminal,
-    unless_confirmed,
-    with_deployment,
 )
-from rebaser_server.terminal.lines import complain, say_json, say_script
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rebaser_client.reader import BranchDifference
-    from rebaser_core.records import ChangeSetRecordV1, CommentRecordV1
-    from rebaser_server.commands.support.deployment import Deployment
+from rebaser_server.commands.support.deployment import Deployment, warn_if_paused, with_deployment
+from rebaser_server.commands.support.progress import failures, until_computed
+from rebaser_server.commands.support.value_source import read_difference
+from rebaser_server.commands.tables import ComparedTable, compared_tables
+from rebaser_server.terminal.lines import complain, say, say_json, say_script
+from rebaser_server.terminal.tables import Table, show_cells
 
 _BRING_UP_WITHIN: Final = 30.0
 """Seconds that a comparison waits for a branch to follow head, and for both to be computed."""
 
-_DIGEST: Final = re.compile("[0-9a-f]{12,64}")
-"""A digest, or as many of its first digits as `rebaser diff` prints, or more."""
 _DIGITS: Final = 64
-"""Digits of a whole digest."""
-
-
-def add(commands: Any) -> None:
-    """Declare the commands."""
-    group = add_group(
-        commands,
-        "change-sets",
-        about="list, fork, refresh, apply or abandon change sets, and more",
-    )
-
-    listing = add_command(
-        group, "list", _list, about="list the open change sets of a workspace", csv=True
-    )
-    add_workspace(listing)
-    listing.add_argument("--all", action="store_true", help="list the closed ones, too")
-
-    fork = add_command(
-        group, "fork", _fork, about="create a branch of head or of another change set"
-    )
-    add_workspace(fork)
-    fork.add_argument("name", type=new_name, help="name of the branch, or WORKSPACE/NAME")
-    fork.add_argument("--base", help="name or id of the change set to fork (default: head)")
-    fork.add_argument(
-        "--commit", type=commit_number, help="commit of the base at which to fork (default: latest)"
-    )
-
-    describe = add_command(
-        group, "describe", _describe, about="show a change set and the comments on it"
-    )
-    add_address(describe)
-    describe.add_argument(
-        "--rename", type=new_name, metavar="NAME", help="give it another name (default: none)"
-    )
-    describe.add_argument("--comment", metavar="TEXT", help="comment on it (default: no comment)")
-
-    refresh = add_command(
-        group, "refresh", _refresh, about="merge the changes of head into a branch now"
-    )
-    add_address(refresh)
-
-    apply = add_command(
-        group,
-        "apply",
-        _apply,
-        about="show what a branch changes, ask, and apply it to head",
-        validate=_applicable,
-    )
-    add_address(apply)
-    apply.add_argument("--yes", action="store_true", help="apply without showing it and asking")
-    apply.add_argument(
-        "--reviewed",
-        metavar="DIGEST",
-        help="apply only the difference with that digest, without asking (default: ask)",
-    )
-    _add_all(apply)
-    add_wait(apply, "wait until the values of head that depend on it are computed")
-
-    abandon = add_command(group, "abandon", _abandon, about="close a branch without effect on head")
-    add_address(abandon)
-    abandon.add_argument(
-        "--delete", action="store_true", help="also delete its data after the retention time"
-    )
-    abandon.add_argument("--yes", action="store_true", help="close it without asking")
-
-    diff = add_command(
-        commands,
-        "diff",
-        _diff,
-        about="show what a branch would change in head, and what that changes",
-        csv=True,
-    )
-    add_address(diff)
-    _add_all(diff)
-    diff.add_argument("--rows", action="store_true", help="also show which rows of tables differ")
-
-
-def _add_all(parser: Parser) -> None:
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="list all edits and effects (default: the first edits, and effects by name pattern)",
-    )
-
-
-def _applicable(arguments: argparse.Namespace) -> str | None:
-    """Fault of an apply that could not ask, or whose review is none."""
-    asks = unless_confirmed(yes="--yes", reviewed="--reviewed DIGEST")
-    reviewed = arguments.reviewed
-    if reviewed is not None and not _DIGEST.fullmatch(reviewed):
-        return f"--reviewed takes the digest that `rebaser diff` prints, got {reviewed!r}"
-    return asks(arguments)
 
 
 @with_deployment
-async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.ids import ChangeSet
-    from rebaser_server.cluster.pauses import PauseStore, paused_since
-    from rebaser_server.commands.render.history import show_change_sets
-    from rebaser_server.commands.support.addresses import workspace_of
-
+async def list_change_sets(deployment: Deployment, arguments: argparse.Namespace) -> None:
     workspace = await workspace_of(deployment, arguments.workspace)
     records = await deployment.client.workspaces.change_sets(
         workspace.workspace_id, closed=arguments.all
@@ -147,9 +54,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
 
 @with_deployment
-async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.support.addresses import workspace_of
-
+async def fork(deployment: Deployment, arguments: argparse.Namespace) -> None:
     word, name = arguments.workspace, arguments.name
     if word is None and "/" in name:
         word, _, name = name.partition("/")
@@ -166,10 +71,10 @@ async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
 
 @with_deployment
-async def _describe(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+async def describe(deployment: Deployment, arguments: argparse.Namespace) -> None:
     name = arguments.rename
     record = await _find(deployment, arguments, closed=name is None)
-    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
+    change_set = deployment.client.change_set(*_ids(record))
     if name is not None:
         if name != record.name:
             await deployment.client.addresses.check_free(name, record.workspace_id)
@@ -180,17 +85,17 @@ async def _describe(deployment: "Deployment", arguments: argparse.Namespace) -> 
 
 
 @with_deployment
-async def _refresh(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+async def refresh(deployment: Deployment, arguments: argparse.Namespace) -> None:
     record = await _find_branch(deployment, arguments)
-    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
+    change_set = deployment.client.change_set(*_ids(record))
     await change_set.refresh()
     await _show(deployment, arguments, await change_set.describe())
 
 
 @with_deployment
-async def _abandon(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+async def abandon(deployment: Deployment, arguments: argparse.Namespace) -> int:
     record = await _find_branch(deployment, arguments, closed=arguments.delete)
-    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
+    change_set = deployment.client.change_set(*_ids(record))
     action = "Delete" if arguments.delete else "Abandon"
     question = f"{action} {record.name or record.change_set_id}? It takes no more requests"
     if await refused_at_terminal(question, arguments):
@@ -202,41 +107,28 @@ async def _abandon(deployment: "Deployment", arguments: argparse.Namespace) -> i
 
 
 @with_deployment
-async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_client.effects import effects_csv
-    from rebaser_server.commands.render.comparisons import plain_comparison, show_comparison
-    from rebaser_server.commands.render.tables import compared_tables
-
+async def diff(deployment: Deployment, arguments: argparse.Namespace) -> None:
     record = await _find_branch(deployment, arguments, closed=True)
     comparison = await _compare(deployment, record, computed=True)
     tables = None
     if arguments.rows:
-        handle = deployment.client.change_set(record.workspace_id, record.change_set_id)
+        handle = deployment.client.change_set(*_ids(record))
         tables = await compared_tables(handle, comparison)
     if arguments.json:
-        say_json(plain_comparison(comparison, tables))
+        say_json(_plain_comparison(comparison, tables))
     elif arguments.csv:
         say_script(effects_csv(comparison.computed or ()).rstrip("\n"))
     else:
-        show_comparison(comparison, tables or (), whole=arguments.all)
+        _show_comparison(comparison, tables or (), whole=arguments.all)
 
 
 async def _is_brought_up(
-    deployment: "Deployment", record: "ChangeSetRecordV1", comparison: "BranchDifference"
+    deployment: Deployment, record: ChangeSetRecordV1, comparison: BranchDifference
 ) -> bool:
     """Make an open branch follow head, and both compute; return whether that is done in time."""
-    from contextlib import suppress
-
-    from rebaser_core.errors import ClientError
-    from rebaser_core.ids import ChangeSet
-    from rebaser_core.jetstream import deadlines
-    from rebaser_core.records import ChangeSetStatus
-    from rebaser_server.commands.render.progress import until_computed
-    from rebaser_server.commands.support.deployment import warn_if_paused
-
     if record.status is not ChangeSetStatus.OPEN:
         return False
-    branch = ChangeSet(record.workspace_id, record.change_set_id)
+    branch = _ids(record)
     await warn_if_paused(deployment, branch)
     with suppress(TimeoutError, ClientError):
         async with deadlines.within(_BRING_UP_WITHIN):
@@ -249,34 +141,27 @@ async def _is_brought_up(
 
 
 @with_deployment
-async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.comparisons import show_before_apply
-
+async def apply(deployment: Deployment, arguments: argparse.Namespace) -> int:
     record = await _find_branch(deployment, arguments)
     reviewed = arguments.reviewed
     if not arguments.yes and reviewed is None:
         comparison = await _compare(deployment, record)
-        show_before_apply(comparison, whole=arguments.all)
+        _show_before_apply(comparison, whole=arguments.all)
         if not await confirmed(comparison.question()):
             complain("not applied")
             return Exit.FAILED
         reviewed = comparison.digest
     elif reviewed is not None and len(reviewed) < _DIGITS:
         reviewed = await _whole_digest(deployment, record, reviewed)
-    record = await deployment.client.change_set(record.workspace_id, record.change_set_id).apply(
-        reviewed=reviewed
-    )
+    record = await deployment.client.change_set(*_ids(record)).apply(reviewed=reviewed)
     await _show(deployment, arguments, record)
     if arguments.wait and record.application is not None and record.application.commit is not None:
         return await _await_head(deployment, record, record.application.commit)
     return Exit.OK
 
 
-async def _await_head(deployment: "Deployment", record: "ChangeSetRecordV1", commit: int) -> int:
+async def _await_head(deployment: Deployment, record: ChangeSetRecordV1, commit: int) -> int:
     """Wait until head's values are computed, and say on stderr which failed."""
-    from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.render.progress import failures, until_computed
-
     head = ChangeSet(record.workspace_id, record.head)
     await until_computed(deployment, head, commit)
     failed = await failures(deployment, head, commit)
@@ -285,65 +170,209 @@ async def _await_head(deployment: "Deployment", record: "ChangeSetRecordV1", com
 
 
 async def _find(
-    deployment: "Deployment", arguments: argparse.Namespace, *, closed: bool = False
-) -> "ChangeSetRecordV1":
-    from rebaser_server.commands.support.addresses import find_registered
-
+    deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
+) -> ChangeSetRecordV1:
     return (await find_registered(deployment, arguments, closed=closed)).record
 
 
 async def _find_branch(
-    deployment: "Deployment", arguments: argparse.Namespace, *, closed: bool = False
-) -> "ChangeSetRecordV1":
-    """The record of the branch.
-
-    Raises:
-        UnusableInput: it is the head of its workspace.
-    """
-    from rebaser_core.ids import ChangeSet
-
+    deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
+) -> ChangeSetRecordV1:
+    """The record of the branch. Raises `UnusableInput`: it is the head of its workspace."""
     record = await _find(deployment, arguments, closed=closed)
     if record.change_set_id != record.head:
         return record
-    ids = ChangeSet(record.workspace_id, record.change_set_id)
-    address = await deployment.client.addresses.address_of(ids)
+    address = await deployment.client.addresses.address_of(_ids(record))
     what = f"{address!r} is the head of its workspace; `{arguments.action}` takes a branch"
     raise UnusableInput(f"{what}: `rebaser change-sets list {shlex.quote(address)}` shows them")
 
 
 async def _show(
-    deployment: "Deployment",
+    deployment: Deployment,
     arguments: argparse.Namespace,
-    record: "ChangeSetRecordV1",
-    comments: "Sequence[CommentRecordV1] | None" = None,
+    record: ChangeSetRecordV1,
+    comments: Sequence[CommentRecordV1] | None = None,
 ) -> None:
-    from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.render.history import show_change_set
-
+    if arguments.json:
+        said = None if comments is None else [each.to_wire() for each in comments]
+        say_json(record.to_wire() | ({} if said is None else {"comments": said}))
+        return
     addresses, base = deployment.client.addresses, None
     if record.base is not None:
         base = await addresses.address_of(ChangeSet(record.workspace_id, record.base.change_set_id))
-    address = await addresses.address_of(ChangeSet(record.workspace_id, record.change_set_id))
-    show_change_set(record, address, base, comments, as_json=arguments.json)
+    table = Table("", "")
+    facts: dict[str, object] = {
+        "change set": await addresses.address_of(_ids(record)),
+        "kind": record.kind.value,
+        "state": record.status.value,
+        "forked from": record.base and f"{base} at {record.base.commit}",
+        "created": record.created_at,
+        "by": record.by,
+        "closed": record.closed_at,
+        "head's commit": record.application and record.application.commit,
+        "problem": record.problem,
+    }
+    for fact, value in facts.items():
+        if value is not None:
+            table.add(fact, str(value))
+    table.show()
+    if comments:
+        said_by = Table("time", "author", "comment")
+        for each in comments:
+            said_by.add(each.created_at, each.by or "", each.text)
+        said_by.show()
+
+
+def _ids(record: ChangeSetRecordV1) -> ChangeSet:
+    return ChangeSet(record.workspace_id, record.change_set_id)
 
 
 async def _compare(
-    deployment: "Deployment", record: "ChangeSetRecordV1", *, computed: bool = True
-) -> "BranchDifference":
+    deployment: Deployment, record: ChangeSetRecordV1, *, computed: bool = True
+) -> BranchDifference:
     """Compare the branch with head; with what it computes, once both are computed if need be."""
-    from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.support.value_source import read_difference
-
-    change_set = ChangeSet(record.workspace_id, record.change_set_id)
+    change_set = _ids(record)
     comparison = await read_difference(deployment, change_set, computed=computed)
     if comparison.uncomputed and await _is_brought_up(deployment, record, comparison):
         comparison = await read_difference(deployment, change_set, computed=True)
     return comparison
 
 
-async def _whole_digest(
-    deployment: "Deployment", record: "ChangeSetRecordV1", beginning: str
-) -> str:
+async def _whole_digest(deployment: Deployment, record: ChangeSetRecordV1, beginning: str) -> str:
     """The digest of the difference as it is now if it begins so; else one that nothing has."""
     digest = (await _compare(deployment, record, computed=False)).digest
     return digest if digest.startswith(beginning) else beginning
+
+
+def show_change_sets(
+    records: Sequence[ChangeSetRecordV1],
+    paused: Sequence[str | None],
+    arguments: argparse.Namespace,
+) -> None:
+    """Print change sets; `paused` has for each the start of its pause, or None."""
+    both = list(zip(records, paused, strict=True))
+    states = [f"{each.status.value}{', paused' if since else ''}" for each, since in both]
+    rows = [
+        (each.name, each.kind.value, state, each.created_at, each.by)
+        for each, state in zip(records, states, strict=True)
+    ]
+    plain = [{**record.to_wire(), "pausedSince": since} for record, since in both]
+    show_cells(("change set", "kind", "state", "created", "by"), rows, arguments, plain=plain)
+
+
+_MOST: Final = 20
+"""Maximum number of edits, of failures and of families that are printed for people."""
+_WIDEST: Final = 60
+"""Maximum number of characters of a value that are printed for people."""
+_SHOWN_DIGITS: Final = 12
+"""Digits of a digest that are printed for people."""
+
+
+def _plain_comparison(
+    comparison: BranchDifference, tables: Sequence[ComparedTable] | None
+) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "digest": comparison.digest,
+        "changes": [change.to_wire() for change in comparison.changes],
+        "updates": [update.to_wire() for update in comparison.updates],
+        "computed": [one.to_wire() for one in comparison.computed or ()],
+        "families": [
+            {
+                "pattern": each.pattern,
+                "values": each.size,
+                "failed": each.failed,
+                "head": each.head,
+                "branch": each.branch,
+            }
+            for each in comparison.families()
+        ],
+        "behind": comparison.behind,
+        "uncomputed": comparison.uncomputed,
+    }
+    return plain if tables is None else plain | {"tables": [each.plain() for each in tables]}
+
+
+def _show_comparison(
+    comparison: BranchDifference, tables: Sequence[ComparedTable], *, whole: bool
+) -> None:
+    """Print edits, then effects by name pattern, or each of them if the `whole` is wanted."""
+    _show_edits(comparison, whole=whole)
+    if whole:
+        _show_effects(comparison)
+    else:
+        _show_families(comparison)
+    say(*(each.line() for each in tables))
+    if comparison.unknown():
+        say(comparison.unknown())
+    _say_digest(comparison)
+
+
+def _show_before_apply(comparison: BranchDifference, *, whole: bool) -> None:
+    """Print edits, and in words what applying them does; each effect if the `whole` is wanted."""
+    _show_edits(comparison, whole=whole)
+    if whole:
+        _show_effects(comparison)
+    _say_digest(comparison)
+    say(*comparison.particulars(), "If anything changes this meanwhile, nothing is applied.")
+
+
+def _say_digest(comparison: BranchDifference) -> None:
+    if comparison.updates:
+        say(f"digest {comparison.digest[:_SHOWN_DIGITS]}")
+
+
+def _show_edits(comparison: BranchDifference, *, whole: bool) -> None:
+    if not comparison.updates:
+        say("no difference")
+        return
+    table = Table("value or function", "what", "head", "branch", "")
+    ordered = sorted(comparison.changes, key=lambda change: (not change.both, by_name(change)))
+    for change in ordered if whole else ordered[:_MOST]:
+        table.add(
+            change.name or change.id,
+            change.what,
+            _side(change.head),
+            _side(change.branch),
+            (f"head changed it, too; it was {_side(change.base)}" if change.both else ""),
+        )
+    table.show()
+    if not whole:
+        _say_more(len(ordered) - _MOST, "edit")
+
+
+def _show_effects(comparison: BranchDifference) -> None:
+    if not comparison.computed:
+        return
+    table = Table("computed", "head", "branch", "change")
+    for one in sorted(comparison.computed, key=by_name):
+        head = cut(result_text(one.head, one.head_status), _WIDEST)
+        branch = cut(result_text(one.branch, one.branch_status), _WIDEST)
+        table.add(one.name or one.id, head, branch, percentage(one.head, one.branch))
+    table.show()
+
+
+def _show_families(comparison: BranchDifference) -> None:
+    families = comparison.families()
+    if not families:
+        return
+    is_alone = all(each.size == 1 for each in families)
+    moves = [] if is_alone else ["largest moves"]
+    headings = "computed", "values", "head", "branch", "change", *moves
+    table = Table(*headings, numbers=(1, 2, 3, 4))
+    for each in families[:_MOST]:
+        largest = "" if each.size == 1 else ", ".join(map(move_text, each.largest))
+        table.add(each.title, each.size, *each.sides(), each.change, *(largest for _ in moves))
+    table.show()
+    _say_more(len(families) - _MOST, "pattern")
+    failing = list(filter(is_failing, comparison.computed or ()))
+    say(*map(move_text, failing[:_MOST]))
+    _say_more(len(failing) - _MOST, "failing value")
+
+
+def _say_more(number: int, what: str) -> None:
+    if number > 0:
+        say(f"and {many(number, f'more {what}')}: --all lists all")
+
+
+def _side(data: Any) -> str:
+    return cut(side_text(data), _WIDEST) or "-"

@@ -7,25 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from rebaser_server.commands import (
-    change_sets,
-    checkpoint,
-    completion,
-    dead_letters,
-    doctor,
-    dvu,
-    enqueue,
-    history,
-    init,
-    load,
-    pause,
-    queue,
-    serve,
-    services,
-    tables,
-    values,
-    workspaces,
-)
+from rebaser_server.commands import declarations
 from rebaser_server.commands.support.arguments import (
     Exit,
     Parser,
@@ -34,28 +16,6 @@ from rebaser_server.commands.support.arguments import (
     too_many_addresses,
 )
 from rebaser_server.terminal import lines
-
-_DECLARATIONS: Final = (
-    init.add,
-    serve.add,
-    load.add,
-    enqueue.add,
-    values.add,
-    tables.add,
-    history.add_why,
-    workspaces.add,
-    services.add,
-    change_sets.add,
-    history.add,
-    queue.add,
-    dvu.add,
-    pause.add,
-    dead_letters.add,
-    checkpoint.add,
-    doctor.add,
-    serve.add_train,
-)
-"""Declarations of commands, in the order in which the help of a section lists them."""
 
 _SECTIONS: Final = {
     "try it": ("up", "init", "demo"),
@@ -79,7 +39,7 @@ examples:
 settings; `rebaser settings` shows those in force."""
 
 _GROUP: Final = "rebaser.commands"
-"""Group of entry points that add commands: each names a function like `add` of these modules."""
+"""Group of entry points that add commands: each names a function like `declarations.add`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -167,7 +127,6 @@ def _written(details: str) -> str:
 
 
 def build_parser() -> Parser:
-    """The parser of the whole command line."""
     parser = Parser(
         prog="rebaser",
         description="Rebaser applies the updates of each change set in order, once, "
@@ -183,11 +142,10 @@ def build_parser() -> Parser:
         help="print the version of Rebaser and of Python, and exit",
     )
     commands = make_group(parser)
-    for add in _DECLARATIONS:
-        add(commands)
+    declarations.add(commands)
     for installed in sorted(entry_points(group=_GROUP)):
         installed.load()(commands)
-    completion.add(commands, parser)
+    declarations.add_completion(commands, parser)
     return parser
 
 

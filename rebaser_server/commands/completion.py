@@ -5,54 +5,19 @@ The script calls `rebaser completion names` for names.
 
 import argparse
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from rebaser_server.commands.support.arguments import PrintText, add_command, with_deployment
-from rebaser_server.terminal.lines import say, say_json
-
-if TYPE_CHECKING:
-    from rebaser_server.commands.support.deployment import Deployment
-
-SHELLS: Final = ("bash", "zsh", "fish")
+from rebaser_core.jetstream import deadlines
+from rebaser_server.commands.support.addresses import change_set_and_names
+from rebaser_server.commands.support.deployment import Deployment, with_deployment
+from rebaser_server.terminal.lines import say_result
 
 _TIMEOUT: Final = 3.0
 """Seconds after which names are not offered: a person waits for them."""
 
 
-def add(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Declare the command, which completes what `parser` takes."""
-
-    def script(shell: str) -> str:
-        import shtab
-
-        return str(shtab.complete(parser, shell=shell))
-
-    completion = add_command(
-        commands,
-        "completion",
-        _complete,
-        about="print a completion script: `source <(rebaser completion bash)`",
-    )
-    completion.add_argument(
-        "shell",
-        choices=(*SHELLS, "names"),
-        action=PrintText,
-        text=script,
-        passes=("names",),
-        help="the shell to complete for; `names` prints the names that could end a command line",
-    )
-    completion.add_argument(
-        "word",
-        nargs="*",
-        help="words of the command line behind `rebaser`; the last is incomplete (default: none)",
-    )
-    completion.set_defaults(root=parser)
-
-
 @with_deployment
-async def _complete(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_core.jetstream import deadlines
-
+async def complete(deployment: Deployment, arguments: argparse.Namespace) -> None:
     *before, begun = arguments.word or [""]
     command, given = arguments.root.command_of(before)
     takes, names = command.positionals(), []
@@ -63,22 +28,17 @@ async def _complete(deployment: "Deployment", arguments: argparse.Namespace) -> 
             if takes >= {"address", "name"}:
                 names += await _values(deployment, given)
     fitting = sorted({name for name in names if name.startswith(begun)})
-    if arguments.json:
-        say_json(fitting)
-    else:
-        say(*fitting)
+    say_result(fitting, *fitting, as_json=arguments.json)
 
 
-async def _addresses(deployment: "Deployment", *, branches: bool) -> list[str]:
+async def _addresses(deployment: Deployment, *, branches: bool) -> list[str]:
     """Addresses of all open change sets, or the names of their workspaces."""
     found = await deployment.client.addresses.all()
     return [each.address if branches else each.workspace.name for each in found]
 
 
-async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
+async def _values(deployment: Deployment, given: list[str]) -> list[str]:
     """Names of the values of the change set that the words name, or of the one in use."""
-    from rebaser_server.commands.support.addresses import change_set_and_names
-
     if not given and not deployment.settings.address:
         return []
     words = argparse.Namespace(address=given[0] if given else None, name=given[1:])

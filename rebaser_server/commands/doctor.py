@@ -1,12 +1,12 @@
 """`rebaser doctor`: check a deployment, and repair it."""
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rebaser_server.commands.support.arguments import Exit, add_command
+from rebaser_server.commands.support.arguments import Exit
 
 if TYPE_CHECKING:
-    from rebaser_server.doctor.findings import Finding
+    from rebaser_server.doctor.checks import Finding
     from rebaser_server.settings.settings import Settings
 
 _SAMPLE: Final = 20
@@ -19,26 +19,6 @@ _HEADINGS: Final = {
     "what": "what",
     "done": "remedy",
 }
-
-
-def add(commands: Any) -> None:
-    """Declare the command."""
-    doctor = add_command(
-        commands,
-        "doctor",
-        examine,
-        about="check streams, tasks, store and logs; with --repair, mend them",
-    )
-    doctor.description = (
-        f"{doctor.description}; exit codes: 0 healthy, 3 repairable, 4 needs a person"
-    )
-    doctor.add_argument("--repair", action="store_true", help="repair what is safe to repair")
-    doctor.add_argument(
-        "--all", action="store_true", help=f"check all change sets, not {_SAMPLE} of them"
-    )
-    doctor.add_argument(
-        "--deep", action="store_true", help="compare each checkpoint with a replay of the log"
-    )
 
 
 async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:

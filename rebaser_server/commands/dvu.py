@@ -1,23 +1,31 @@
 """`rebaser dvu`: dependent values updates: list them, cancel one, compute values again."""
 
 import argparse
+import asyncio
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rebaser_server.commands.support.arguments import (
-    Exit,
-    add_address,
-    add_address_and_names,
-    add_command,
-    add_group,
-    add_wait,
-    with_deployment,
+from rebaser_client.errors import NoSuchValue
+from rebaser_core.commits import CommitV2, code_reason, decode_commit_at
+from rebaser_core.errors import MessageError, UnknownSubject, offer
+from rebaser_core.ids import ChangeSet
+from rebaser_core.records import enclosing_scopes
+from rebaser_server.cluster.pauses import Paused, PauseStore
+from rebaser_server.commands.declarations import WHICH_VALUES
+from rebaser_server.commands.support.addresses import (
+    add_addresses,
+    change_set_and_names,
+    change_set_of,
+    whole_ids,
 )
-from rebaser_server.terminal.lines import complain, say, say_json
-
-if TYPE_CHECKING:
-    from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.support.deployment import Deployment
+from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.commands.support.deployment import Deployment, warn_if_paused, with_deployment
+from rebaser_server.commands.support.progress import failures, until_computed
+from rebaser_server.commands.support.value_source import read_values
+from rebaser_server.commit_log.log import UNFINISHED, unfinished_subjects
+from rebaser_server.ops.answers import all_answers, cancel_update
+from rebaser_server.terminal.lines import complain, say, say_json, say_result
+from rebaser_server.terminal.tables import show
 
 _HEADINGS: Final = {
     "address": "change set",
@@ -37,68 +45,24 @@ _IMPURE: Final = {
     "now": "is, from the same inputs",
     "at": "found",
 }
-_WHICH: Final = "give the names of the values, or --failed"
 _LISTED: Final = 50
 """Number of failed values that people get; JSON has all."""
 _NO_UPDATE: Final = "no update runs or is due"
 
 
-def add(commands: Any) -> None:
-    """Declare the commands."""
-    group = add_group(commands, "dvu", about="show, cancel or run dependent values updates")
-
-    status = add_command(
-        group,
-        "status",
-        _status,
-        about="list updates that run or are due; for one change set also the values that failed, "
-        "and functions that are not pure",
-    )
-    add_address(status, default="all change sets")
-
-    cancel = add_command(
-        group,
-        "cancel",
-        _cancel,
-        about="stop the running update; it stays due, and Rebaser tries it again a minute later",
-    )
-    add_address(cancel)
-
-    run = add_command(
-        group,
-        "run",
-        _run,
-        about="compute values again, now",
-        validate=lambda arguments: (
-            _WHICH if not arguments.failed and arguments.address is None else None
-        ),
-    )
-    add_address_and_names(
-        run,
-        about="names or ids of computed values, or of functions for all that they compute "
-        "(default: none)",
-    )
-    run.add_argument("--failed", action="store_true", help="compute all values that failed")
-    add_wait(run, "wait until they are computed")
-
-
 @with_deployment
-async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.progress import failed_in, impure_in, updates
-    from rebaser_server.commands.support.addresses import add_addresses, change_set_of
-    from rebaser_server.terminal.tables import show
-
+async def status(deployment: Deployment, arguments: argparse.Namespace) -> None:
     if not arguments.address:
-        rows = await updates(deployment)
+        rows = await _updates(deployment)
         await add_addresses(deployment, rows)
         show(rows, _HEADINGS, arguments, nothing=_NO_UPDATE)
         return
     change_set = await change_set_of(deployment, arguments, closed=True)
-    rows = await updates(deployment, change_set)
+    rows = await _updates(deployment, change_set)
     await add_addresses(deployment, rows)
     failed, impure = (
-        await failed_in(deployment, change_set),
-        await impure_in(deployment, change_set),
+        await _failed_in(deployment, change_set),
+        await _impure_in(deployment, change_set),
     )
     if arguments.json:
         say_json({"updates": rows, **failed, "impure": impure})
@@ -124,10 +88,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 
 @with_deployment
-async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.support.addresses import change_set_of
-    from rebaser_server.ops.answers import cancel_update
-
+async def cancel(deployment: Deployment, arguments: argparse.Namespace) -> int:
     change_set = await change_set_of(deployment, arguments)
     cancelled = await cancel_update(deployment.streams, change_set)
     if arguments.json:
@@ -142,17 +103,13 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
 
 
 async def _computed_values(
-    deployment: "Deployment", change_set: "ChangeSet", names: list[str]
+    deployment: Deployment, change_set: ChangeSet, names: list[str]
 ) -> list[str]:
     """Names or ids of values; for a function's name, the ids of the values that it computes.
 
     Raises:
         NoSuchValue: neither a value nor a function that computes one has such a name.
     """
-    from rebaser_client.errors import NoSuchValue
-    from rebaser_core.errors import offer
-    from rebaser_server.commands.support.value_source import read_values
-
     handle = deployment.client.change_set(*change_set)
     missing = names and (await handle.values(*names, missing_ok=True)).missing
     if not missing:
@@ -174,14 +131,10 @@ async def _computed_values(
 
 
 @with_deployment
-async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.progress import failures, until_computed
-    from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
-    from rebaser_server.commands.support.deployment import warn_if_paused
-
+async def run(deployment: Deployment, arguments: argparse.Namespace) -> int:
     change_set, names = await change_set_and_names(deployment, arguments)
     if arguments.failed is bool(names):
-        complain(f"rebaser: {_WHICH}")
+        complain(f"rebaser: {WHICH_VALUES}")
         return Exit.BAD_SETTINGS
     await warn_if_paused(deployment, change_set)
     names = await _computed_values(
@@ -191,15 +144,124 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         None if arguments.failed else names
     )
     if not arguments.wait:
-        if arguments.json:
-            say_json({"commit": commit, "computed": False})
-        else:
-            say(f"commit {commit}; the update follows")
+        plain = {"commit": commit, "computed": False}
+        say_result(plain, f"commit {commit}; the update follows", as_json=arguments.json)
         return Exit.OK
     await until_computed(deployment, change_set, commit)
     failed = await failures(deployment, change_set, None if arguments.failed else commit, names)
-    if arguments.json:
-        say_json({"commit": commit, "computed": True, "values": failed.plain()})
-    else:
-        say(f"commit {commit}; the values are computed", *failed.lines())
+    done = {"commit": commit, "computed": True, "values": failed.plain()}
+    lines = (f"commit {commit}; the values are computed", *failed.lines())
+    say_result(done, *lines, as_json=arguments.json)
     return Exit.VALUES_FAILED if failed.stand else Exit.OK
+
+
+_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
+
+
+Row = dict[str, Any]
+
+
+async def _updates(deployment: Deployment, only: ChangeSet | None = None) -> list[Row]:
+    """Running or due updates, those that do not run first.
+
+    The commit log says whether an update is due. Its progress comes from its Rebaser, if the
+    ops endpoint of that is enabled.
+    """
+    streams = deployment.streams
+    reports, due, paused = await asyncio.gather(
+        all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT),
+        _due(deployment, only),
+        PauseStore(streams).all(),
+    )
+    held: dict[tuple[str, str], tuple[str, Row | None]] = {}
+    crowded = {  # Rebasers that hold more change sets than their status names
+        str(report["instance"])
+        for report in reports
+        if report["slots"]["busy"] > len(report["holdings"])
+    }
+    for report in reports:
+        for holding in report.get("holdings", ()):
+            key = holding["workspace"], holding["changeSet"]
+            if holding["update"] or key not in held:
+                held[key] = report["instance"], holding["update"]
+    rows = [_row(change_set, commit, held, crowded, paused) for change_set, commit in due.items()]
+    return sorted(rows, key=lambda row: (row["state"] == "running", row["changeSet"]))
+
+
+def _row(
+    change_set: ChangeSet,
+    commit: CommitV2,
+    held: dict[tuple[str, str], tuple[str, Row | None]],
+    crowded: set[str],
+    paused: Paused,
+) -> Row:
+    owner = commit.control.owner.rpartition("/")[0]
+    instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
+    if update is not None:
+        state = "running"
+    elif any(scope in paused for scope in enclosing_scopes(change_set)):
+        state = "paused"
+    elif instance is None and owner in crowded:
+        state = "not named"
+    elif commit.control.claim is not None:
+        state = "claimed, not running"
+    else:
+        state = "due, not running"
+    return {
+        "workspace": str(change_set.workspace_id),
+        "changeSet": str(change_set.change_set_id),
+        "state": state,
+        "affected": update and update["affected"],
+        "done": update and update["done"],
+        "since": update and update["since"],
+        "failures": commit.control.dvu_failures,
+        "why": code_reason(commit.code),
+        "instance": instance or owner or None,
+    }
+
+
+async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV2]:
+    """Change sets with an update due, and their last commits, which have a header."""
+    stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV2]()
+    if only is None:
+        subjects = await unfinished_subjects(deployment.streams)
+    else:
+        subjects = [deployment.streams.commits(only)]
+    for subject in subjects:
+        stored = await deployment.streams.js.get_message(stream, last_by_subject=subject)
+        if stored is None or UNFINISHED not in stored.headers:
+            continue
+        try:
+            commit = decode_commit_at(stored.sequence, stored.headers, stored.payload)
+            change_set = deployment.streams.parse_change_set(subject)
+        except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
+            continue
+        if commit.control.dvu_due:
+            due[change_set] = commit
+    return due
+
+
+async def _impure_in(deployment: Deployment, change_set: ChangeSet) -> list[Row]:
+    """Functions of the workspace that came to two results from the same inputs.
+
+    A Rebaser whose ops endpoint is enabled says so; without one, there are none.
+    """
+    nc, subject = deployment.streams.js.nc, deployment.streams.join("rebaser.status")
+    reports = await all_answers(nc, subject, _STATUS_TIMEOUT, enough=lambda each: "impure" in each)
+    found: list[Row] = next((each["impure"] for each in reports if "impure" in each), [])
+    return [row for row in found if row["workspace"] == str(change_set.workspace_id)]
+
+
+async def _failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
+    """Number of failed values and of those that they block, and the failed ones."""
+    read = await read_values(deployment, change_set)
+    values = [v for v in read.values.values() if v.status in ("failed", "blocked")]
+    failed = [v for v in values if v.status == "failed"]
+    return {
+        "failed": len(failed),
+        "blocked": len(values) - len(failed),
+        "values": [
+            {"id": v.id, "name": v.name or v.id, "status": v.status, "message": v.message}
+            for v in failed
+        ],
+    }

@@ -10,10 +10,10 @@ import shutil
 import sys
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rebaser_server.commands.support.arguments import UnusableInput, add_command
-from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.commands.support.arguments import UnusableInput
+from rebaser_server.terminal.lines import say_result
 
 if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
@@ -87,13 +87,11 @@ only-include = ["${name}_functions.py"]
 
 
 def project_name(directory: str) -> str:
-    """A name for package, functions and workspace, derived from the directory's."""
     name = re.sub(r"[^a-z0-9]+", "_", directory.lower()).strip("_")
     return name if name[:1].isalpha() else f"project_{name}".rstrip("_")
 
 
 def project_files(name: str) -> dict[str, str]:
-    """The text of each file, by its path in the project."""
     templates = {
         "graph.toml": _GRAPH,
         f"{name}_functions.py": _FUNCTIONS,
@@ -109,48 +107,22 @@ _MODULES: Final = {"rebaser": "rebaser_server", "pip": "pip"}
 """Command → the module that Python runs in place of such a script."""
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    init = add_command(
-        commands,
-        "init",
-        _init,
-        about="write a small project: a graph, a function and its test",
-        validate=_find_obstacle,
-    )
-    init.add_argument(
-        "directory",
-        nargs="?",
-        type=Path,
-        default=Path(),
-        help="directory to write it into; made if it does not exist (default: .)",
-    )
-
-
-def _find_obstacle(arguments: argparse.Namespace) -> str | None:
-    directory: Path = arguments.directory
-    taken = [path for path in _files(directory) if (directory / path).exists()]
-    if taken:
-        return f"{directory} has {', '.join(taken)} already: give another directory"
-    for each in (directory, *directory.parents):
-        if each.exists():
-            return None if each.is_dir() else f"{each} is a file: give a directory, or a new name"
-    return None
-
-
-def _files(directory: Path) -> dict[str, str]:
+def files_of(directory: Path) -> dict[str, str]:
     return project_files(project_name(directory.absolute().name))
 
 
-async def _init(_: "Settings", arguments: argparse.Namespace) -> None:
+async def write_project(_: "Settings", arguments: argparse.Namespace) -> None:
     directory: Path = arguments.directory
-    files, steps = _files(directory), _next_steps(directory)
+    files, steps = files_of(directory), _next_steps(directory)
     _write(directory, files)
-    if arguments.json:
-        say_json({"directory": str(directory), "files": [*files], "next": steps})
-    else:
-        say(f"{directory} has {', '.join(files)}. Next:", *(f"  {step}" for step in steps))
-        say("After a change of a function:", *(f"  {step}" for step in _after_a_change(directory)))
+    say_result(
+        {"directory": str(directory), "files": [*files], "next": steps},
+        f"{directory} has {', '.join(files)}. Next:",
+        *(f"  {step}" for step in steps),
+        "After a change of a function:",
+        *(f"  {step}" for step in _after_a_change(directory)),
+        as_json=arguments.json,
+    )
 
 
 def _write(directory: Path, files: dict[str, str]) -> None:

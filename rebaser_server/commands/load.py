@@ -1,77 +1,27 @@
 """`rebaser load`: make a change set as a file describes it."""
 
 import argparse
+import json
 import shlex
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from rebaser_server.commands.support.arguments import (
-    Exit,
-    UnusableInput,
-    add_address,
-    add_command,
-    add_wait,
-    confirmed,
-    unless_confirmed,
-    with_deployment,
-    with_input,
-)
-from rebaser_server.terminal.lines import complain
-
-if TYPE_CHECKING:
-    from rebaser_client.change_set import ChangeSetHandle
-    from rebaser_client.draft import Draft
-    from rebaser_client.plan import LoadPlan
-    from rebaser_server.commands.support.deployment import Deployment
+from rebaser_client.change_set import ChangeSetHandle
+from rebaser_client.display import table_text
+from rebaser_client.draft import Computed, Draft
+from rebaser_client.errors import InvalidDraft
+from rebaser_client.graph_files import SUFFIXES, read_graph_file, read_table_file
+from rebaser_client.plan import LoadPlan, PlannedChange
+from rebaser_server.commands.support.addresses import find_registered
+from rebaser_server.commands.support.arguments import Exit, UnusableInput, confirmed, with_input
+from rebaser_server.commands.support.deployment import Deployment, with_deployment
+from rebaser_server.commands.support.progress import follow, standing
+from rebaser_server.terminal.lines import complain, say, say_json
+from rebaser_server.terminal.tables import progress_bar, show
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    load = add_command(
-        commands,
-        "load",
-        _load,
-        about="show what differs from a file, ask, and make the change set so",
-        validate=unless_confirmed(yes="--yes", dry_run="--dry-run"),
-    )
-    add_address(load)
-    load.add_argument(
-        "file",
-        type=Path,
-        help="file with the graph, as `rebaser init` writes one: YAML, JSON or TOML; or with a "
-        "table whose rows are values: .csv, .parquet or .jsonl",
-    )
-    load.add_argument(
-        "--map",
-        type=_meaning,
-        action="append",
-        default=[],
-        metavar="COLUMN=MEANING",
-        help="take a column of a table as `name`, `value`, `json`, `function` or `inputs`; with "
-        "nothing behind the =, leave it out; may be repeated (default: each name is the meaning)",
-    )
-    load.add_argument(
-        "--prune", action="store_true", help="remove all values that the file does not name"
-    )
-    load.add_argument("--dry-run", action="store_true", help="show what differs, and end")
-    load.add_argument("--yes", action="store_true", help="enqueue it without showing and asking")
-    add_wait(load)
-
-
-def _meaning(text: str) -> tuple[str, str]:
-    column, equals, means = text.rpartition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(
-            f"expected COLUMN=MEANING (for example sku=name), got {text!r}"
-        )
-    return column, means
-
-
-def _read(arguments: argparse.Namespace) -> "Draft":
-    from rebaser_client.graph_files import SUFFIXES, read_graph_file, read_table_file
-    from rebaser_server.terminal.tables import progress_bar
-
+def _read(arguments: argparse.Namespace) -> Draft:
     file: Path = arguments.file
     if not file.is_file() and any(Path(word).is_file() for word in arguments.address):
         words = shlex.join([arguments.action, str(file), *arguments.address])
@@ -96,11 +46,8 @@ def _read(arguments: argparse.Namespace) -> "Draft":
         return draft
 
 
-def _require_sound_queries(draft: "Draft") -> None:
+def _require_sound_queries(draft: Draft) -> None:
     """Raise `InvalidDraft` for all SQL that a Rebaser would refuse, by the values' names."""
-    from rebaser_client.draft import Computed
-    from rebaser_client.errors import InvalidDraft
-
     mistakes = []
     for name, definition in draft.definitions.items():
         if isinstance(definition, Computed) and definition.function.runtime == "sql":
@@ -114,8 +61,6 @@ def _require_sound_queries(draft: "Draft") -> None:
 
 def _judge(code: str, arguments: Collection[str]) -> None:
     """Raise `InvalidDraft` for SQL that a Rebaser would refuse, if the judge is installed here."""
-    from rebaser_client.errors import InvalidDraft
-
     try:
         from rebaser_server.compute.functions.sql import SqlRefused
         from rebaser_server.compute.tables import require_sound
@@ -129,14 +74,12 @@ def _judge(code: str, arguments: Collection[str]) -> None:
 
 @with_input(_read)
 @with_deployment
-async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.history import show_plan
-    from rebaser_server.commands.render.progress import follow, standing
+async def load(deployment: Deployment, arguments: argparse.Namespace) -> int:
 
     named = [*arguments.input.definitions]
     change_set, plan = await _compare(deployment, arguments)
     if not plan or arguments.dry_run or not arguments.yes:
-        show_plan(plan, as_json=arguments.json)
+        _show_plan(plan, as_json=arguments.json)
     if arguments.dry_run:
         return Exit.OK
     if not plan:
@@ -160,12 +103,67 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 
 
 async def _compare(
-    deployment: "Deployment", arguments: argparse.Namespace
-) -> "tuple[ChangeSetHandle, LoadPlan]":
-    from rebaser_server.commands.support.addresses import find_registered
-    from rebaser_server.terminal.tables import progress_bar
-
+    deployment: Deployment, arguments: argparse.Namespace
+) -> tuple[ChangeSetHandle, LoadPlan]:
     found = await find_registered(deployment, arguments)
     change_set = deployment.client.change_set(*found.change_set)
     with progress_bar("compare with the change set"):
         return change_set, await change_set.plan(arguments.input, prune=arguments.prune)
+
+
+_LISTED_CHANGES: Final = 40
+
+_HEADINGS: Final = {
+    "name": "value",
+    "change": "what",
+    "part": "of it",
+    "before": "in the change set",
+    "after": "in the file",
+}
+
+
+def _show_plan(plan: LoadPlan, *, as_json: bool) -> None:
+    if as_json:
+        changes = [_plain_change(change) for change in plan.changes]
+        warned = {"warnings": list(plan.warnings)} if plan.warnings else {}
+        say_json({"changes": changes, "unchanged": plan.unchanged, **warned})
+        return
+    if not plan:
+        say(f"nothing differs: {plan.summary()}")
+        return
+    rows = [
+        _plain_change(change)
+        | {
+            "before": plan.text(change.before) or _text(change.before),
+            "after": plan.text(change.after) or _text(change.after),
+        }
+        for change in plan.changes[:_LISTED_CHANGES]
+    ]
+    show(rows, _HEADINGS)
+    more = len(plan.changes) - _LISTED_CHANGES
+    say(*([f"and {more:,} more"] if more > 0 else []), plan.summary(), *plan.warnings)
+
+
+def _plain_change(change: PlannedChange) -> dict[str, Any]:
+    return {
+        "name": change.name,
+        "change": change.change,
+        "part": change.what,
+        "before": change.before,
+        "after": change.after,
+    }
+
+
+def _text(side: Any) -> str | None:
+    """A side as people read it: text in quotes if it would read like another value."""
+    if side is None or (isinstance(side, str) and not _reads_like_json(side)):
+        return side
+    return table_text(side) or json.dumps(side, ensure_ascii=False)
+
+
+def _reads_like_json(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text in ("", "null", "true", "false") or text[:1] in ('"', "[", "{")
+    return True

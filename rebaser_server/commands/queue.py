@@ -1,14 +1,22 @@
-"""`rebaser queue`: the requests that wait, or the tasks of change sets with work to do."""
+"""Work under way: requests and tasks that wait, pauses that keep them back, and dead letters."""
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rebaser_server.commands.support.arguments import add_command, whole_number, with_deployment
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream import JetStream
-    from rebaser_server.commands.support.deployment import Deployment
-
+from rebaser_core.commits import Commit
+from rebaser_core.jetstream import JetStream
+from rebaser_core.records import PauseScope
+from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
+from rebaser_server.commands.support.addresses import add_addresses, scope_of
+from rebaser_server.commands.support.deployment import (
+    Deployment,
+    describe,
+    resume_hint,
+    with_deployment,
+)
+from rebaser_server.ops.dead_letters import check, latest, load, replay
+from rebaser_server.terminal.lines import complain, say, say_json, say_result
+from rebaser_server.terminal.tables import age, show
 
 _OF_QUEUES: Final = {
     "address": "change set",
@@ -19,34 +27,8 @@ _OF_QUEUES: Final = {
 _OF_TASKS: Final = {"address": "change set", "ageSeconds": "age, s", "owner": "owner by the log"}
 
 
-def add(commands: Any) -> None:
-    """Declare the command."""
-    queue = add_command(
-        commands,
-        "queue",
-        _queue,
-        about="list the requests that wait, by change set",
-        csv=True,
-    )
-    queue.add_argument(
-        "--limit",
-        type=whole_number,
-        default=50,
-        help="number of change sets to list, the longest queue or oldest task first (default: "
-        "%(default)s)",
-    )
-    queue.add_argument(
-        "--tasks",
-        action="store_true",
-        help="list the tasks: one for each change set with work to do",
-    )
-
-
 @with_deployment
-async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.support.addresses import add_addresses
-    from rebaser_server.terminal.tables import show
-
+async def queue(deployment: Deployment, arguments: argparse.Namespace) -> None:
     read, headings, nothing = (
         (_oldest_tasks, _OF_TASKS, "no task: nothing to do")
         if arguments.tasks
@@ -57,11 +39,7 @@ async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> Non
     show(rows, headings, arguments, nothing=nothing)
 
 
-async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
-    """The longest queues, at most `limit`."""
-    from rebaser_server.cluster.pauses import PauseStore, paused_since
-    from rebaser_server.terminal.tables import age
-
+async def _queues(deployment: Deployment, limit: int) -> list[dict[str, Any]]:
     streams = deployment.streams
     js, stream = streams.js, streams.requests_stream
     depths = await js.stream_subjects(stream)
@@ -83,9 +61,7 @@ async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
     return rows
 
 
-async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
-    from rebaser_server.terminal.tables import age
-
+async def _oldest_tasks(deployment: Deployment, limit: int) -> list[dict[str, Any]]:
     js, streams = deployment.streams.js, deployment.streams
     rows = []
     for subject in list(await js.stream_subjects(streams.tasks_stream))[:limit]:
@@ -105,11 +81,113 @@ async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, 
     return sorted(rows, key=lambda row: -row["ageSeconds"])
 
 
-async def _owner(js: "JetStream", stream: str, subject: str) -> str | None:
+async def _owner(js: JetStream, stream: str, subject: str) -> str | None:
     """The owner in the change set's last commit, or None if it was released."""
-    from rebaser_core.commits import Commit
-
     entry = await js.get_message(stream, last_by_subject=subject)
     if entry is None:
         return None
     return Commit.decode(entry.headers, entry.payload).control.owner or None
+
+
+_PAUSES: Final = {"address": "paused", "since": "since", "by": "by", "reason": "reason"}
+
+
+@with_deployment
+async def pause(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    if not arguments.all and not arguments.address:
+        await _list_pauses(deployment, arguments)
+        return
+    scope = await scope_of(deployment, arguments)
+    book = PauseStore(deployment.streams)
+    author = deployment.settings.author or None
+    record = await book.pause(scope, by=author, reason=arguments.reason)
+    if arguments.json:
+        [row] = pauses_to_json([record])
+        await add_addresses(deployment, [row])
+        say_json(row)
+    else:
+        say(f"{await describe(deployment, scope)} is paused; Rebasers finish the requests in hand")
+
+
+@with_deployment
+async def resume(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    scope = await scope_of(deployment, arguments)
+    book = PauseStore(deployment.streams)
+    before = await book.of(scope)
+    tasks = await book.resume(scope)
+    pauses = await book.all()
+    wider = [pauses[each] for each in _wider_than(scope) if each in pauses]
+    if arguments.json:
+        still = pauses_to_json(wider)
+        await add_addresses(deployment, still)
+        say_json({"resumed": before is not None, "tasks": tasks, "stillPaused": still})
+        return
+    outcome = "is resumed" if before else "was not paused"
+    say(f"{await describe(deployment, scope)} {outcome}; change sets with work: {tasks}")
+    for record in wider:
+        wider_name = await describe(deployment, record.scope)
+        hint = await resume_hint(deployment, record.scope)
+        complain(f"it still waits: {wider_name} is paused; {hint} ends that")
+
+
+def _wider_than(scope: PauseScope) -> list[PauseScope]:
+    """The wider scopes: a pause of one of them covers `scope`, too."""
+    wider = [PauseScope(), PauseScope(scope.workspace_id)]
+    return wider[: sum(each is not None for each in scope)]
+
+
+async def _list_pauses(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    pauses = await PauseStore(deployment.streams).all()
+    rows = pauses_to_json(pauses.values())
+    await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
+    show(rows, _PAUSES, arguments, nothing="nothing is paused")
+
+
+_LETTERS: Final = {
+    "sequence": "number",
+    "at": "died at",
+    "address": "change set",
+    "attempts": "attempts",
+    "reason": "reason",
+}
+
+
+@with_deployment
+async def show_letters(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    if arguments.sequence is not None:
+        letter = await load(deployment.streams, deployment.batches, arguments.sequence)
+        content = {"headers": letter.headers, "asked": letter.content()}
+        say_json({**letter.summary(), **content}, indent=2)
+        return
+    letters = await latest(deployment.streams, arguments.limit)
+    rows = [letter.summary() for letter in letters]
+    await add_addresses(deployment, rows)
+    show(rows, _LETTERS, arguments, nothing="no dead letters")
+
+
+@with_deployment
+async def replay_letters(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    replayed = []
+    for sequence in arguments.sequence:
+        request_id = await replay(
+            deployment.streams, deployment.batches, deployment.client, sequence
+        )
+        replayed.append({"sequence": sequence, "request": str(request_id)})
+        if not arguments.json:
+            say(f"{sequence}: enqueued again as request {request_id}")
+    if arguments.json:
+        say_json(replayed)
+
+
+@with_deployment
+async def purge_letters(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    js, stream = deployment.streams.js, deployment.streams.dead_letters_stream
+    for sequence in arguments.sequence:
+        await check(deployment.streams, sequence)
+    before = (await js.stream_info(stream)).state.messages
+    if arguments.all:
+        await js.purge(stream)
+    for sequence in arguments.sequence:
+        await js.delete_message(stream, sequence)
+    purged = before - (await js.stream_info(stream)).state.messages
+    say_result({"purged": purged}, f"{purged} purged", as_json=arguments.json)

@@ -9,84 +9,16 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Final, Never
 
-from rebaser_server.commands.support.arguments import Exit, add_command
-from rebaser_server.runtime.data_directory import DATA
-from rebaser_server.terminal.lines import is_terminal, say, say_json, say_script
+from rebaser_server.commands.declarations import ANY_PORT
+from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.terminal.lines import is_terminal, say_result, say_script
 
 if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
 
 _PORT: Final = 4222
-_ANY_PORT: Final = -1
-_PORTS: Final = 1 << 16
-
-
-def add(commands: Any) -> None:
-    """Declare the commands."""
-    up = add_command(
-        commands,
-        "up",
-        _up,
-        about="run NATS, a Rebaser and Spark on this machine, to try it out",
-        validate=_find_mistake,
-    )
-    up.add_argument(
-        "--data",
-        type=Path,
-        default=DATA,
-        help="directory that keeps all data (default: %(default)s)",
-    )
-    up.add_argument(
-        "--port",
-        type=int,
-        help="port of NATS on localhost; -1 is any that is free (default: 4222, and any that is "
-        "free if that one is in use)",
-    )
-    up.add_argument(
-        "--sync",
-        choices=("always", "periodic"),
-        default="always",
-        help="time at which NATS writes confirmed requests to the disk: `always`, before it "
-        "confirms; or `periodic`, every two minutes, which is faster: then a power cut loses up to "
-        "two minutes of confirmed requests, or all data if the streams are younger "
-        "(default: %(default)s)",
-    )
-
-    serve = add_command(
-        commands,
-        "serve",
-        _serve,
-        about="run the daemon against an existing NATS",
-        json=False,
-        validate=_reload_needs_app,
-    )
-    serve.add_argument(
-        "--app",
-        action="append",
-        metavar="MODULE:NAME",
-        help="serve this service, or list of services; may be repeated (default: value graphs)",
-    )
-    serve.add_argument(
-        "--reload",
-        action="store_true",
-        help="with --app: start anew whenever a file of Python below this folder changes",
-    )
-
-    add_command(commands, "settings", _settings, about="show the settings in force, as JSON")
-
-
-def _find_mistake(arguments: argparse.Namespace) -> str | None:
-    if arguments.data.is_file():
-        return f"--data {arguments.data} is a file: give a directory, or a new name"
-    if arguments.port not in {None, _ANY_PORT, *range(1, _PORTS)}:
-        return f"--port {arguments.port}: give 1 to {_PORTS - 1}, or {_ANY_PORT} for any free one"
-    return None
-
-
-def _reload_needs_app(arguments: argparse.Namespace) -> str | None:
-    return "--reload is for --app" if arguments.reload and not arguments.app else None
 
 
 def _prepare(settings: "Settings") -> None:
@@ -100,7 +32,7 @@ def _prepare(settings: "Settings") -> None:
     logs.configure(settings.instance_id, level=settings.log_level, mask=redact_text)
 
 
-async def _serve(settings: "Settings", arguments: argparse.Namespace) -> None:
+async def serve(settings: "Settings", arguments: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
@@ -129,7 +61,7 @@ def _exit(*_: object) -> Never:
     sys.exit(Exit.OK)
 
 
-async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
+async def up(settings: "Settings", arguments: argparse.Namespace) -> None:
     if "instance_id" not in settings.model_fields_set:
         settings = settings.model_copy(update={"instance_id": "up"})
     if is_terminal(stderr=True) and "log_level" not in settings.model_fields_set:
@@ -147,28 +79,21 @@ async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
 
 
 def _free_port() -> int:
-    """Return NATS's own port, or `_ANY_PORT` where it is in use."""
+    """Return NATS's own port, or `ANY_PORT` where it is in use."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", _PORT))
         except OSError:
-            return _ANY_PORT
+            return ANY_PORT
     return _PORT
 
 
-async def _settings(settings: "Settings", _: argparse.Namespace) -> None:
+async def show_settings(settings: "Settings", _: argparse.Namespace) -> None:
     say_script(settings.model_dump_json(indent=2))
 
 
-def add_train(commands: Any) -> None:
-    """Declare the command."""
-    add_command(
-        commands, "train", _train, about="build a class archive that halves the start of Spark"
-    )
-
-
-async def _train(settings: "Settings", arguments: argparse.Namespace) -> None:
+async def train(settings: "Settings", arguments: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from rebaser_server.compute.spark.spark_executor import train
@@ -176,7 +101,4 @@ async def _train(settings: "Settings", arguments: argparse.Namespace) -> None:
 
     with tempfile.TemporaryDirectory(prefix="rebaser-train-") as state:
         archive = await train(replace(spark_options(settings), state_directory=Path(state)))
-    if arguments.json:
-        say_json({"archive": str(archive)})
-    else:
-        say(archive)
+    say_result({"archive": str(archive)}, archive, as_json=arguments.json)

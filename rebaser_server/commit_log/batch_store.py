@@ -11,12 +11,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from rebaser_core.errors import (
-    CostlyMessage,
-    MalformedMessage,
-    RebaserError,
-    UnsupportedMessage,
-)
+from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError, UnsupportedMessage
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (
@@ -114,7 +109,6 @@ class BatchStore:
         return Batch(batch.updates, batch.computed, batch.under, results, raw, from_client)
 
     def result_files(self, run: str, files: Sequence[ResultFile]) -> ResultFiles:
-        """Files in the directory of a run."""
         return ResultFiles(self.files, run, [file.name for file in files])
 
     async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
@@ -305,7 +299,6 @@ def open_shared_files(store: StoreSettings, streams: Streams) -> StoreFiles:
 
 
 def open_batch_store(streams: Streams, settings: Settings) -> BatchStore:
-    """Return the store of batches."""
     return BatchStore(
         ObjectStore(streams.js, streams.batches_bucket),
         BatchFiles(open_shared_files(settings.store, streams)),

@@ -51,8 +51,6 @@ CONDEMNED: Final = "condemned"
 
 
 class Holding(Protocol):
-    """A thing of an application in the store."""
-
     @property
     def workspace(self) -> str: ...
     @property
@@ -63,8 +61,6 @@ class Holding(Protocol):
 
 
 class HoldingsFound(NamedTuple):
-    """Holdings as they were found at one moment."""
-
     whole: Collection[str]
     """Keys of those that are whole: their uploads have done their duty."""
     old: Sequence[Holding]
@@ -108,8 +104,6 @@ class ObjectMeta(NamedTuple):
 
 @dataclass(slots=True)
 class Garbage:
-    """Stored things that nothing refers to."""
-
     objects: list[ObjectMeta] = field(default_factory=list)
     tombstones: list[ObjectMeta] = field(default_factory=list)
     """Metadata that the bucket keeps about deleted objects."""

@@ -55,9 +55,24 @@ ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 """Additional headers of commits, by the commits' ids."""
 
 
-class LogEnd(NamedTuple):
-    """The last commit of a log."""
+async def unfinished_subjects(streams: Streams, subject: str = ">") -> list[str]:
+    """Return the subjects of logs, of all or below `subject`, whose last commit is unfinished."""
+    heads = ordered_reader(
+        streams.js,
+        streams.commits_stream,
+        subject,
+        deliver_policy="last_per_subject",
+        headers_only=True,
+    )
+    found = []
+    async with heads:
+        while (entry := await heads.next(idle_timeout=0)) is not None:
+            if UNFINISHED in entry.headers:
+                found.append(entry.subject)
+    return found
 
+
+class LogEnd(NamedTuple):
     sequence: int = 0
     entry: CommitV2 | None = None
     """The last commit; None if the log has none."""
@@ -165,7 +180,6 @@ class CommitLogReader:
         return log_end(StoredMessage.of(reply["message"]), known)
 
     async def trace_headers(self, sequence: int) -> Mapping[str, str]:
-        """Return the headers of a commit that name a trace; none if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         return {} if message is None else _trace_headers_of(message)
 
@@ -282,7 +296,6 @@ class GroupCommit:
         self._known_until = math.inf
 
     def on_refused(self) -> None:
-        """Note that the server takes no batch now."""
         self._min_size, self._known_until = (
             NEVER,
             asyncio.get_running_loop().time() + _ASK_AGAIN_AFTER,
@@ -312,7 +325,6 @@ class CommitLog(CommitLogReader):
         """Number of our last commits with no other change set's commit between them."""
 
     def sibling(self, change_set: ChangeSet) -> "CommitLog":
-        """Return the log of another change set."""
         return CommitLog(self._streams, change_set, self._group_commit)
 
     @property

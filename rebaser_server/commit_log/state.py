@@ -48,8 +48,6 @@ class ResultFiles:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Updates that are applied together."""
-
     updates: Sequence[AnyUpdate]
     computed: DvuResultInfo | None = None
     """The claim under which a background job computed it."""
@@ -64,8 +62,6 @@ class Batch:
 
 
 class AppliedBatch(Protocol):
-    """A batch as performed."""
-
     @property
     def updates(self) -> Sequence[AnyUpdate]:
         """Updates as performed, after corrections. Applied to an equal state they need none."""
@@ -120,8 +116,6 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A change set as of one commit."""
-
     commit: int
     metadata: dict[str, Any]
     """The protocol's part, as `State.metadata` gave it, and what the application added."""
@@ -266,7 +260,6 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """Read `metadata`."""
         requests = cls()
         requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
         requests._digests[:] = base64.b64decode(metadata["digests"])
@@ -324,7 +317,6 @@ class Retention:
 
     @classmethod
     def of(cls, history: HistorySettings) -> Self:
-        """Build it from the settings."""
         return cls(history.retention.total_seconds(), history.max_commits, _LARGE_BATCHES)
 
     def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
@@ -363,8 +355,6 @@ class Unsaved(NamedTuple):
 
 
 class CheckpointAttempt(NamedTuple):
-    """A checkpoint that `State.begin_checkpoint` took and that is not written yet."""
-
     snapshot: "Snapshot"
     checkpoints: list[CheckpointRef]
     """Checkpoints to keep once it is written."""
@@ -484,7 +474,6 @@ class State:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "State":
-        """Build the state that a checkpoint holds."""
         metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
         return cls(
             checkpoint.content,

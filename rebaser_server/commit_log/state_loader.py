@@ -42,8 +42,6 @@ MIN_SIZE: Final = 16 * 1024
 
 
 class OwnedState(Protocol):
-    """The state of a run, which changes it under its lock."""
-
     @property
     def state(self) -> State: ...
 
@@ -300,8 +298,6 @@ def _ends_with(state: State, end: LogEnd) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StateLoader:
-    """All sources of a change set's state."""
-
     change_set: ChangeSet
     log: CommitLog
     batches: BatchStore
@@ -491,7 +487,6 @@ class StateLoader:
         return await self.sibling(change_set_id).load(at)
 
     def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
-        """Return the loader of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
         return StateLoader(other, self.log.sibling(other), self.batches, self.machine)
 

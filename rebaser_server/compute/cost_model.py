@@ -68,7 +68,6 @@ class CostModel:
         return {function: cost for function, cost in self.seconds.items() if function in wanted}
 
     def learn(self, costs: CallCosts) -> None:
-        """Learn the costs of calls."""
         for function, (calls, spent) in costs.items():
             if calls:
                 self._record(function, spent / calls, spent / calls)
@@ -98,7 +97,6 @@ class CostModel:
         return all(self.knows_function(*function) for function in unit.functions)
 
     def knows_function(self, runtime: str | None, code: str) -> bool:
-        """Whether this function was measured, or cannot be dear."""
         return runtime in _CHEAP or (runtime, code) in self.seconds
 
     def of_function(

@@ -30,12 +30,7 @@ from rebaser_server.compute.functions.runtimes import (
     resolve_vectorised,
 )
 from rebaser_server.compute.isolation import IDLE, LOADING, VECTORISED, ChildEnded
-from rebaser_server.compute.results import (
-    SCHEMA,
-    CallCosts,
-    UnitResult,
-    encode_result,
-)
+from rebaser_server.compute.results import SCHEMA, CallCosts, UnitResult, encode_result
 from rebaser_server.compute.value_buffers import NONE
 from rebaser_server.compute.work_unit import (
     FAILED_RUNTIME,
@@ -100,7 +95,6 @@ class Evaluation:
         )
 
     def call_one_by_one(self) -> None:
-        """Call functions for one value at a time from now on."""
         self._vectorised = self._is_ready = False
 
     def _load(self, index: int) -> Callable[..., Any]:
@@ -170,12 +164,10 @@ class Evaluation:
         return imported
 
     def fail(self, message: str) -> None:
-        """Let the next value fail, which was being computed."""
         self._scalar.fail(self.done, message)
         self.done += 1
 
     def result(self) -> UnitResult:
-        """Return the result of the values so far."""
         recall = self._scalar.recall
         recomputed = self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
         result = UnitResult(recomputed, self._table(), self._costs())
@@ -403,7 +395,6 @@ def decode_sound(unit: bytes | memoryview) -> WorkUnit:
 
 
 def start_evaluation(unit: WorkUnit) -> Evaluation | ForkedEvaluation:
-    """Begin the evaluation of this unit."""
     if unit.limits.is_forked or any(runtime in INSTALLED for runtime, _ in unit.functions):
         return ForkedEvaluation(unit)
     return Evaluation(unit, CallWatchdog(unit.limits))

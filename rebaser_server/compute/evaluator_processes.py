@@ -240,7 +240,6 @@ class _Prints(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
 
     def _tell(self) -> None:
-        """Log what there is."""
         text, left_out = self._text.decode(errors="replace").strip("\n"), self._left_out
         self._text.clear()
         self._left_out = 0
@@ -291,7 +290,6 @@ class Evaluator:
 
     @property
     def code(self) -> int | None:
-        """Exit code, as `Popen.returncode`."""
         return self._ended.result() if self._ended.done() else None
 
     async def ask(self, question: bytes) -> bytes:

@@ -78,8 +78,6 @@ _KINDS: Final[dict[type, int]] = {type(None): NULL, bool: BOOL, int: INT, float:
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Placeholder for the result of a call that raised."""
-
     message: str
 
 
@@ -365,7 +363,6 @@ def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
 
 
 def _define(source: str, name: str) -> Any:
-    """Return the function with this name that the source defines."""
     namespace = {"Context": Context, "UNCHANGEABLE": _UNCHANGEABLE, "as_result": as_result}
     exec(source, namespace)  # noqa: S102 - ours, but for names that installed code declares
     return namespace[name]
@@ -560,7 +557,6 @@ class ScalarEvaluator:
             self._buffers.materialise(unboxed)
 
     def _compute_due(self, where: slice, refs: list[int]) -> None:
-        """Compute those of these values that are due."""
         ends = (self._starts[where.start : where.stop + 1] - self._starts[where.start]).tolist()
         rows = zip(
             range(where.start, where.stop),

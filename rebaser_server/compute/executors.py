@@ -40,12 +40,7 @@ from rebaser_server.compute.task_protocol import (
 )
 from rebaser_server.compute.work_unit import WorkUnit, digest_of
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import (
-    Turns,
-    WorkThreads,
-    background,
-    for_each_concurrently,
-)
+from rebaser_server.runtime.tasks import Turns, WorkThreads, background, for_each_concurrently
 
 PROGRESS_EVERY: Final = 0.5
 """Seconds between two records of a run's progress."""
@@ -185,7 +180,6 @@ class UnitTasks:
         )
 
     def record(self, number: int, answer: bytes) -> None:
-        """Record the answer to the task for a unit."""
         ended = decode_answer(answer)
         if isinstance(ended, GaveWay):
             # Else the next task would begin at the first value again, and stop where this one did.
@@ -195,7 +189,6 @@ class UnitTasks:
             self._stops[number] = self._sizes[number]
 
     def results(self) -> list[UnitResult | StoredResult]:
-        """The result of each unit, once there are no more tasks."""
         return [self._ended[number] for number in range(len(self._units))]
 
     def values_done(self) -> int:

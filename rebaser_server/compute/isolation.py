@@ -168,7 +168,6 @@ class _Child:
             os.kill(self._pid, signal.SIGKILL)
 
     def read(self, seconds: float, looked: Callable[[int], None]) -> bytes:
-        """Return its answer; see `ask_child`."""
         poll, data = select.poll(), bytearray()
         for each in (self._pipe, self._pidfd):
             if each is not None:

@@ -62,7 +62,6 @@ class LeveledRun:
         self._run = run
 
     async def results(self, units: Sequence[WorkUnit]) -> list[UnitResult | StoredResult]:
-        """Return what became of each unit, as `Executor.run`."""
         assumed = await self._measure(units)
         splits = await asyncio.to_thread(self._choose_splits, units, assumed)
         return await run_apart(units, splits, self._compute, self._compute_levels)
@@ -234,5 +233,4 @@ class _LevelSplit:
         self._order = order
 
     def merge(self, results: Sequence[UnitResult]) -> UnitResult:
-        """The result of the unit, in the unit's own order."""
         return restore_order(results, self._order)

@@ -66,8 +66,6 @@ _MAX_NOTES: Final = 50
 
 @dataclass(slots=True)
 class _Results:
-    """The results of one value, the latest last."""
-
     by_key: dict[bytes, str]
     written: float
     """Time at which the latest was computed or put into a file, in seconds since 1970."""
@@ -235,8 +233,6 @@ class Memo:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceMemo:
-    """The results of one workspace's values."""
-
     memo: Memo
     workspace: str
 
@@ -258,7 +254,6 @@ class WorkspaceMemo:
                 self.memo.read(self.workspace)
 
     def known(self, ids: pa.LargeStringArray) -> pa.LargeListArray:
-        """Return the former results of each of these values, as `KNOWN_RESULTS`."""
         return self.memo.known(self.workspace, ids)
 
     def record(self, results: pa.Table, seconds: float) -> None:
@@ -305,7 +300,6 @@ class ImpureFunctions:
             self._files.delete(oldest)
 
     def of_function(self, workspace: str, runtime: str | None, code: str) -> dict[str, Any] | None:
-        """The note of a function; None if there is none."""
         return self._read(_note_file(workspace, runtime, code))
 
     def look(self) -> None:

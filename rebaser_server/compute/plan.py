@@ -25,12 +25,7 @@ from rebaser_server.compute.cost_model import (
 )
 from rebaser_server.compute.functions.runtimes import expected_code
 from rebaser_server.compute.memo import WorkspaceMemo
-from rebaser_server.compute.results import (
-    SCHEMA,
-    RunStore,
-    StoredResult,
-    UnitResult,
-)
+from rebaser_server.compute.results import SCHEMA, RunStore, StoredResult, UnitResult
 from rebaser_server.compute.work_unit import (
     FAILED_RUNTIME,
     OK,
@@ -49,10 +44,7 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnitLimits:
-    """Limits of a unit of work."""
-
     calls: CallLimits = CallLimits()
-    """Limits of each call of a function in it."""
     text_bytes: int = _MAX_UNIT_BYTES
     """Bytes of its values and constants; values that need more together are planned to fail."""
 
@@ -267,7 +259,6 @@ class _UnitBuilder:
         return [self._build(np.arange(count))]
 
     def _estimate(self) -> NDArray[np.float64]:
-        """The seconds that each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
         seconds = [
             self._costs.of_function(f.runtime, f.code, unmeasured=UNMEASURED_SECONDS)

@@ -40,8 +40,6 @@ UNKNOWN: Final = _Unknown()
 
 
 class Recall:
-    """The known results of one unit."""
-
     def __init__(self, unit: WorkUnit, buffers: ValueBuffers) -> None:
         self._unit = unit
         self._buffers = buffers

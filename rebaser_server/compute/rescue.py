@@ -27,12 +27,7 @@ from rebaser_server.compute.results import (
 )
 from rebaser_server.compute.run import Run
 from rebaser_server.compute.task_protocol import read_stored_result
-from rebaser_server.compute.work_unit import (
-    FAILED,
-    CallLimits,
-    WorkUnit,
-    digest_of,
-)
+from rebaser_server.compute.work_unit import FAILED, CallLimits, WorkUnit, digest_of
 
 
 def isolated(units: Sequence[WorkUnit], limit: float) -> list[WorkUnit]:
@@ -52,11 +47,7 @@ async def salvage(
 ) -> list[UnitResult | StoredResult]:
     """Return the result of each unit; values that were not computed fail with the message.
 
-    Args:
-        units: as the attempts had them.
-        message: of values that fail.
-        store: of the update.
-        slots: as the attempts had it.
+    `units` and `slots` are as the attempts had them.
     """
     guesses = await asyncio.to_thread(store.costs, split_costs_of(units)) if units else {}
     place, run = _StoredResults(message, slots), Run(store=store)
@@ -67,7 +58,6 @@ async def salvage(
 
 
 def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
-    """Return a result in which each of these values failed, the first at position `first`."""
     count = len(ids)
     columns = [
         ids,
@@ -79,8 +69,6 @@ def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
 
 
 class _StoredResults:
-    """A `Place` that computes nothing."""
-
     def __init__(self, message: str, slots: int) -> None:
         self._message = message
         self.slots = slots

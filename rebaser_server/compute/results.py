@@ -66,8 +66,6 @@ The number is 0 if all results of the function were known."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitResult:
-    """Result of a unit."""
-
     recomputed: int
     """Number of values whose functions were called, or found missing or blocked."""
     table: pa.Table
@@ -168,8 +166,6 @@ _PROGRESS: Final = "progress"
 
 @dataclass(frozen=True)
 class PartFile:
-    """A file with the results of some values of a unit."""
-
     name: str
 
     @cached_property
@@ -187,8 +183,6 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredResult:
-    """Result of a unit that lies in files."""
-
     recomputed: int
     files: list[tuple[str, int]]
     """Names of the files and the number of values in each, in the unit's order."""
@@ -207,13 +201,11 @@ class RunStore:
     """Key of 64 hexadecimal digits."""
 
     def put_part(self, digest: str, start: int, stop: int, result: UnitResult) -> str:
-        """Store `result`; return its name there."""
         name = f"{digest}-{start}-{stop}-{uuid4().hex}"
         self.files.put(self._path(name), partial(_write_result, result))
         return name
 
     def get_part(self, name: str) -> UnitResult:
-        """Return a part; raise `FileNotFoundError` if it is missing."""
         return decode_result(self.files.get_buffer(self._path(name)))
 
     def results_of(self, outcome: UnitResult | StoredResult) -> list[UnitResult]:

@@ -28,7 +28,6 @@ class Run:
     """Function that takes results that stand, while others are waited for."""
 
     def part(self, count: int) -> "Run":
-        """Return the run of some of the units, which have `count` values."""
         return replace(self, progress=self.progress.part(count))
 
     def ready(self, results: Sequence[UnitResult | StoredResult]) -> None:

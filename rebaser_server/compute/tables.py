@@ -36,11 +36,7 @@ import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from rebaser_core.table_schemas import (
-    NotATable,
-    columns_of,
-    require_partition_column,
-)
+from rebaser_core.table_schemas import NotATable, columns_of, require_partition_column
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import FunctionMissing, RunFailed, breakdown, describe
 from rebaser_server.compute.functions.arrow import (
@@ -109,8 +105,6 @@ _SIDE_BY_SIDE: Final = 4
 
 
 class DeclaredColumn(NamedTuple):
-    """A column that a definition declares."""
-
     name: str
     kind: str
     """Type in SQL, without blanks and in lower case."""
@@ -243,8 +237,6 @@ def _plain_type(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query to run, with all that it takes."""
-
     text: str
     views: Mapping[str, View]
     parameters: Mapping[str, Any]
@@ -275,8 +267,6 @@ class SparkCall:
 
 
 def views_of(job: Query | SparkCall) -> list[View]:
-    """Return all tables that a query or call reads."""
-
     def of(value: Any) -> list[View]:
         if isinstance(value, list):
             return [view for each in value for view in of(each)]
@@ -579,7 +569,6 @@ class TableExecutor:
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
     ) -> tuple[dict[str, Manifest], dict[str, Any]]:
-        """Return the tables and the parameters of a query."""
         tables, parameters = {}, {}
         for name, value in used.items():
             if name not in names:
@@ -614,7 +603,6 @@ class TableExecutor:
         return View(self._tables.files, owner, manifest)
 
     def _table(self, name: str, value: Any, owner: str) -> Manifest:
-        """Return the manifest of a table that an input is."""
         handle, key = TableHandle.of(value), table_key(value)
         if key is None:
             raise NotATable(f"{name!r} is no table, and claims to be one")
@@ -693,8 +681,6 @@ def _kept(value: Any) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Computation of one value, which is not begun."""
-
     key: str
     """Key of the result: equal keys, equal results."""
     compute: Callable[[Attempt], Awaitable[Any]]
@@ -715,8 +701,6 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Computation of a partitioned table."""
-
     key: str
     job: Query
     """Query with all inputs whole."""
@@ -793,8 +777,6 @@ def _pieces(job: Query, by: str, taken: Manifest, used: Mapping[str, Any]) -> li
 
 @dataclass(frozen=True, slots=True)
 class _Stages:
-    """A unit in the order of its stages."""
-
     unit: WorkUnit
     order: NDArray[np.int64]
     """Position of each value in the order of before."""
@@ -831,8 +813,6 @@ def _stage_numbers(unit: WorkUnit, is_of_tables: NDArray[np.bool_]) -> NDArray[n
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A value that is due, and what its function takes."""
-
     position: int
     value_id: str
     function: tuple[str, str]

@@ -113,7 +113,6 @@ class GaveWay:
 
 
 def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
-    """Execute an encoded task; return the answer for `decode_answer`."""
     began = time.monotonic()
     digest, unit, names, time_slice, limits = cbor2.loads(task)
     if store is None:

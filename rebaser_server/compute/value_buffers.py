@@ -153,7 +153,6 @@ class ValueBuffers:
         self._sources[positions] = self._sources[chosen]
 
     def texts_at(self, positions: Positions) -> pa.LargeStringArray:
-        """Return the texts of TEXT cells."""
         sources = positions if self._sources is None else self._sources[positions]
         texts = self.texts.take(sources)
         if not self.computed_texts:
@@ -197,7 +196,6 @@ class ValueBuffers:
         return bytes(kind) + blake3(data).digest()
 
     def canonical_texts_at(self, positions: Positions) -> pa.LargeStringArray:
-        """Return the canonical texts of cells that have values."""
         if not len(positions):
             return pa.array([], STRING_TYPE)
         kinds = self.kinds[positions]
@@ -256,7 +254,6 @@ def _parse_numbers(
 
 
 def _have_fraction(numbers: pa.LargeStringArray) -> NDArray[np.bool_]:
-    """Return which of these texts are of floats."""
     text = np.frombuffer(string_buffers(numbers)[1], np.uint8)
     points = np.count_nonzero(text == ord("."))
     if points == len(numbers):  # a number has one at the most

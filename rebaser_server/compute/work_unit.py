@@ -50,7 +50,6 @@ def strings(given: Strings) -> pa.LargeStringArray:
 
 
 def string_buffers(column: pa.LargeStringArray) -> list[bytes | memoryview]:
-    """Return the offsets, which begin with 0, and the text."""
     _, offsets, text = column.buffers()
     if not len(column):
         return [bytes(_OFFSET_TYPE.itemsize), b""]
@@ -106,7 +105,6 @@ ArgumentSpec = tuple[str, int | None]
 _FIXED_PART: Final = struct.Struct("<B3xIQQ")
 _LIMITS_PART: Final = struct.Struct("<dQQ?7x")
 _HEADER_OFFSET: Final = _FIXED_PART.size + _LIMITS_PART.size
-"""Position of the header."""
 _COLUMN: Final = "known"
 _REMEMBERED: Final = b"remembered"
 
@@ -180,7 +178,6 @@ class WorkUnit:
     constant_ids: pa.LargeStringArray = field(default_factory=_no_strings)
     """Inputs from outside of the unit."""
     constant_known: NDArray[np.bool_] = field(default_factory=_no_flags)
-    """Whether each has a value."""
     constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """The values; for a constant without value, anything."""
     limits: CallLimits = CallLimits()
@@ -207,7 +204,6 @@ class WorkUnit:
         return any(runtime in runtimes for runtime, _ in self.functions)
 
     def widths(self) -> NDArray[np.int64]:
-        """Return the number of refs of each value."""
         by_call = [sum(1 if n is None else n for _, n in specs) for _, specs in self.signatures]
         return np.array(by_call, np.int64)[self.signature_indices]
 
@@ -439,7 +435,6 @@ def with_inputs(unit: WorkUnit, position: int) -> NDArray[np.int64]:
 
 
 def _refs_of(unit: WorkUnit, positions: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the refs of these values, in their order."""
     widths = unit.widths()
     starts = np.cumsum(widths) - widths
     taken = widths[positions]
@@ -490,7 +485,6 @@ class IncrementalSplit:
         self._found_count = 0
 
     def next(self, count: int) -> WorkUnit:
-        """Return the `count` values from `done` on, or as many as there are."""
         unit, start = self._unit, self.done
         stop = min(start + count, len(unit))
         if start == 0 and stop == len(unit):

@@ -1,43 +1,642 @@
-"""All checks of a deployment, one after the other, and the repair of a finding."""
+"""Checks of a deployment, and the repair of a finding.
+
+A finding says what is wrong, and has its repair. First come the checks of the NATS servers, the
+streams, their configuration, and tasks; then those of pasts: each change set's store against its
+log, requests against all logs (S-5). `Examination` makes all of them.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
+from typing import Any, Final
 
+from rebaser_core.commits import ControlState
 from rebaser_core.errors import RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet, WorkspaceId
-from rebaser_core.jetstream import JetStreamError, StreamNotFound
+from rebaser_core.jetstream import (
+    ApiError,
+    JetStreamError,
+    KeyValue,
+    NatsUnreachable,
+    StreamNotFound,
+    ordered_reader,
+)
 from rebaser_core.registry import Registry
+from rebaser_core.requests import ensure_task
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.deployment_id import DeploymentId
-from rebaser_server.cluster.nats_watch import StreamEnds
+from rebaser_server.cluster.nats_watch import ALWAYS, UNKNOWN, StreamEnds, read_durability, rooms
+from rebaser_server.cluster.nats_writes import CANNOT_WRITE, permissions, refusal
+from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.cluster.provisioning import Provisioner
+from rebaser_server.cluster.reconciler import stray_letters_subject
 from rebaser_server.commit_log.batch_store import open_batch_store, open_shared_files
-from rebaser_server.commit_log.garbage_collection import CONDEMNED, Garbage, GarbageCollector
-from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.garbage_collection import (
+    CONDEMNED,
+    Garbage,
+    GarbageCollector,
+    Holdings,
+)
+from rebaser_server.commit_log.log import CommitLog, unfinished_subjects
+from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.doctor import nats_checks
-from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.doctor.history_checks import check_histories, check_requests
-from rebaser_server.doctor.timer_checks import check_timers
-from rebaser_server.files import CHANGE_SETS, StoreFiles, StoreInNats, change_sets_in, shared_files
+from rebaser_server.errors import HistoryInconsistent, LogGone, NeedsNewerVersion, NotRetained
+from rebaser_server.files import (
+    CHANGE_SETS,
+    IN_NATS,
+    StoreFiles,
+    StoreInNats,
+    change_sets_in,
+    shared_files,
+)
+from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.graph_application.state_machine import (
     GraphStateMachine,
+    checkpoints_of,
     open_checkpoints,
     open_state_loader,
 )
 from rebaser_server.graph_application.tables import TableHoldings
-from rebaser_server.handlers.checkpoints import KeyMachine
+from rebaser_server.handlers.checkpoints import KeyMachine, content_of
+from rebaser_server.handlers.content import KeyContent, Timer
 from rebaser_server.handlers.sending import Alarms
+from rebaser_server.ops.answers import Answer, all_answers
 from rebaser_server.ops.store_location import settings_with_store
+from rebaser_server.processor.dead_letters import store_dead_letter
+from rebaser_server.processor.request_queue import StoredRequests, announced_request
+from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.settings.settings import Settings
+from rebaser_server.store.checkpoints import roll_back_to_sound
+from rebaser_server.store.table_schema import rows_of
+from rebaser_server.tables import TableFiles, TableMissing
+from rebaser_server.values.graph import Graph
+
+
+class Severity(StrEnum):
+    NOTE = "note"  # information; nothing is wrong
+    WARNING = "warning"  # repairs itself in time, or only costs space; can be repaired now
+    ERROR = "error"  # work is lost, or stands still until a person acts
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    """Name of the check; programs rely on it."""
+    where: str
+    """Stream, change set or store that it concerns."""
+    what: str
+    severity: Severity = Severity.WARNING
+    remedy: str = ""
+    """Remedy for a person; empty if `repair` does it."""
+    repair: Callable[[], Awaitable[None]] | None = None
+    """Function that repairs it, safely at any time; None if that needs a person."""
+    repaired: bool = False
+
+    @property
+    def matters(self) -> bool:
+        return self.severity is not Severity.NOTE and not self.repaired
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "check": self.check,
+            "where": self.where,
+            "what": self.what,
+            "severity": self.severity.value,
+            "remedy": self.remedy or None,
+            "repairable": self.repair is not None,
+            "repaired": self.repaired,
+        }
+
+
+_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
+
+_TRIAL_KEY: Final = "00000000000000000000000000"
+"""Key of the record that a trial write deletes. No workspace has this id."""
+_FULL: Final = 0.9
+"""Part of the room in use from which the doctor reports it."""
+_MORE_ROOM: Final = (
+    "make room on the disks of NATS, or raise its limits (`max_file_store`, accounts)"
+)
+
+
+async def durability(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
+    """Time at which confirmed messages are on NATS's disks, from its servers or else Rebasers."""
+    found = await read_durability(provisioner.streams, monitoring)
+    if monitoring is None:
+        found = replace(found, sync=await _sync_known_to_rebasers(provisioner) or found.sync)
+    remedy = "docs/reliability.md says what a power cut takes; `sync_interval: always` keeps all"
+    yield Finding(
+        "durability",
+        "NATS",
+        f"sync: {found.sync}; replicas: {found.replicas}",
+        Severity.NOTE,
+        remedy="" if found.sync == ALWAYS else remedy,
+    )
+
+
+async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
+    """Time at which the servers sync, from the Rebasers that know it; empty if none does."""
+    said = {
+        (report.get("durability") or {}).get("sync", UNKNOWN)
+        for report in await _reports(provisioner)
+    }
+    return " or ".join(sorted(sync for sync in said if not sync.startswith(UNKNOWN)))
+
+
+async def _reports(provisioner: Provisioner) -> list[Answer]:
+    streams = provisioner.streams
+    return await all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT)
+
+
+async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
+    """Whether NATS takes writes, and how much room is left, as far as it says so.
+
+    The trial deletes a record that is not there, which NATS stores as it stores any message.
+    """
+    try:
+        streams = provisioner.streams
+        await KeyValue(streams.js, streams.change_sets_bucket).purge(_TRIAL_KEY)
+    except (ApiError, NatsUnreachable) as error:
+        is_silent = isinstance(error, NatsUnreachable)
+        what = f"a trial write is {'not confirmed' if is_silent else 'refused'}: {error}"
+        remedy = f"{_MORE_ROOM}; the servers' logs say why a write failed"
+        yield Finding("room", "NATS", what, Severity.ERROR, remedy=remedy)
+    for each in await rooms(provisioner.streams, monitoring):
+        if each.fullness >= _FULL:
+            what = f"{each.used:,} of {each.limit:,} {each.unit} are in use"
+            yield Finding("room", each.where, what, Severity.WARNING, remedy=_MORE_ROOM)
+
+
+_REMEDY: Final = (
+    "restart the NATS server, the leader of this stream if it has several, once its disk has "
+    "room: until then it may take nothing; its log says why a write failed"
+)
+
+
+async def streams(provisioner: Provisioner) -> AsyncIterator[Finding]:
+    """Streams that NATS does not write to, as this user may try it or else the Rebasers say."""
+    js, names = provisioner.streams.js, _streams(provisioner.streams)
+    may = await permissions(js)
+    tried = [name for name in names if may(f"STREAM.PURGE.{name}")]
+    errors = await asyncio.gather(*(refusal(provisioner.streams, name) for name in tried))
+    for name, error in zip(tried, errors, strict=True):
+        if error is not None:
+            is_silent = isinstance(error, NatsUnreachable)
+            what = f"NATS {'does not answer for it' if is_silent else 'does not write to it'}"
+            yield Finding("streams", name, f"{what}: {error}", Severity.ERROR, remedy=_REMEDY)
+    left = [name for name in names if name not in tried]
+    reports = await _reports(provisioner) if left else []
+    problems = {tuple(report["natsProblem"]) for report in reports if report.get("natsProblem")}
+    for what, remedy in sorted(problems):
+        if what.startswith(CANNOT_WRITE):
+            yield Finding("streams", "NATS", what, Severity.ERROR, remedy=remedy)
+    if left and not reports:
+        yield Finding(
+            "streams",
+            "NATS",
+            f"not tried, since NATS does not say that this user may purge them: {', '.join(left)}",
+            Severity.NOTE,
+            remedy="start a Rebaser: it may, and says whether NATS writes requests and commits",
+        )
+
+
+def _streams(subjects: Subjects) -> Sequence[str]:
+    return (
+        subjects.requests_stream,
+        subjects.tasks_stream,
+        subjects.commits_stream,
+        subjects.dead_letters_stream,
+        f"OBJ_{subjects.batches_bucket}",
+        f"KV_{subjects.change_sets_bucket}",
+        f"KV_{subjects.pauses_bucket}",
+    )
+
+
+async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
+    """Streams, consumer and bucket that are missing or configured differently."""
+    faults = judge(await provisioner.diff())
+    may = await permissions(provisioner.streams.js) if faults else lambda _: None
+    for fault in faults:
+        finding = _configuration_finding(provisioner, fault)
+        missing = fault.drift.field == "existence"
+        kind, _, name = fault.drift.name.partition(" ")
+        call = f"STREAM.{'CREATE' if missing else 'UPDATE'}.{name}"
+        if kind == "stream" and finding.repair is not None and may(call) is False:
+            remedy = (
+                f"`rebaser doctor --repair` with a NATS user that may publish to "
+                f"{provisioner.streams.js.prefix}.{call}, which this one may not"
+            )
+            finding = replace(finding, repair=None, remedy=remedy)
+        yield finding
+
+
+def _configuration_finding(provisioner: Provisioner, fault: Fault) -> Finding:
+    drift = fault.drift
+    if drift.field == "allow_atomic":
+        return Finding(
+            "configuration",
+            drift.name,
+            "takes no atomic batches, so commits are stored one by one",
+            Severity.WARNING,
+            remedy="`rebaser doctor --repair`, once all Rebasers are of this release",
+            repair=partial(provisioner.mend, drift.name),
+        )
+    missing = drift.field == "existence"
+    makes = {
+        f"stream {provisioner.streams.requests_stream}": provisioner.recreate_requests,
+        f"stream {provisioner.streams.alarms_stream}": provisioner.create_alarms,
+    }
+    repair = makes.get(drift.name) if missing else None
+    if fault.can_be_mended:
+        repair = partial(provisioner.mend, drift.name)
+    return Finding(
+        "configuration",
+        drift.name,
+        "is missing" if missing else _difference(fault),
+        Severity.ERROR,
+        remedy=fault.remedy,
+        repair=repair,
+    )
+
+
+def _difference(fault: Fault) -> str:
+    drift = fault.drift
+    what = f"{drift.field} is {drift.actual!r}, not {drift.expected!r}: {fault.meaning}"
+    return f"{what}; no new work is begun" if fault.effect is Effect.STOPS else what
+
+
+async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
+    """Change sets with requests or due updates but without a task, and tasks without work."""
+    names = provisioner.streams
+    tasks = await _named(provisioner, names.tasks_stream)
+    requests = await _named(provisioner, names.requests_stream)
+    due = await _due(provisioner)
+    paused = await PauseStore(provisioner.streams).all()
+    for change_set in sorted((requests | due) - tasks):
+        if paused_since(paused, change_set) is not None:
+            continue
+        what = "requests" if change_set in requests else "a dependent values update due"
+        repair = partial(_make_task, provisioner, change_set)
+        yield Finding("tasks", str(change_set), f"has {what} and no task", repair=repair)
+    if paused:
+        what = f"paused: {', '.join(scope.key for scope in sorted(paused, key=str))}"
+        remedy = "`rebaser pause` shows by whom; `rebaser resume` ends a pause"
+        yield Finding("pauses", "deployment", what, Severity.NOTE, remedy=remedy)
+    idle = tasks - requests - due
+    if idle:
+        what = f"{many(len(idle), 'task')} of change sets without work, as in the quiet period"
+        yield Finding("tasks", names.tasks_stream, what, Severity.NOTE)
+
+
+async def _named(provisioner: Provisioner, stream: str) -> set[ChangeSet]:
+    return _change_sets(provisioner, await provisioner.streams.js.stream_subjects(stream))
+
+
+async def _due(provisioner: Provisioner) -> set[ChangeSet]:
+    return _change_sets(provisioner, await unfinished_subjects(provisioner.streams))
+
+
+def _change_sets(provisioner: Provisioner, subjects: Iterable[str]) -> set[ChangeSet]:
+    found = set()
+    for subject in subjects:
+        with suppress(UnknownSubject):  # `strays` reports it
+            found.add(provisioner.streams.parse_change_set(subject))
+    return found
+
+
+async def _make_task(provisioner: Provisioner, change_set: ChangeSet) -> None:
+    if not await ensure_task(provisioner.streams, change_set):
+        raise NatsUnreachable("NATS did not confirm the task")
+
+
+async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
+    """Messages whose subject does not name a change set: no Rebaser takes them."""
+    names = provisioner.streams
+    streams = (
+        names.requests_stream,
+        names.tasks_stream,
+        names.commits_stream,
+        names.dead_letters_stream,
+    )
+    for stream in streams:
+        for subject, count in (await provisioner.streams.js.stream_subjects(stream)).items():
+            if subject == stray_letters_subject(names):
+                continue
+            try:
+                names.parse_change_set(subject)
+            except UnknownSubject as error:
+                yield Finding(
+                    "strays",
+                    stream,
+                    f"{many(count, 'message')}: {error}",
+                    Severity.ERROR,
+                    remedy=f"find the publisher, then `nats stream purge {stream} "
+                    f"--subject '{subject}'`",
+                )
+
+
+async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
+    stream = provisioner.streams.dead_letters_stream
+    count = (await provisioner.streams.js.stream_info(stream)).state.messages
+    if count:
+        yield Finding("dead letters", stream, many(count, "dead letter"), Severity.NOTE)
+
+
+async def check_histories(
+    loaders: list[StateLoader], sample: int | None, *, deep: bool
+) -> AsyncIterator[Finding]:
+    """Check the change sets, or `sample` of them chosen at random.
+
+    `deep`: also compare a checkpoint with a replay of the log from the one before it.
+    """
+    chosen = loaders
+    if sample is not None and sample < len(loaders):
+        chosen = random.sample(loaders, sample)
+        yield Finding(
+            "history",
+            "store and log",
+            f"{sample} of {many(len(loaders), 'change set')} checked; --all checks each",
+            Severity.NOTE,
+        )
+    for loader in chosen:
+        try:
+            finding = await check_history(loader, deep=deep)
+        except RebaserError as error:  # no commit of its log can be read
+            finding = _broken(loader, error)
+        if finding is not None:
+            yield finding
+
+
+async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
+    """Return the finding about one change set, if any; a deleted change set has no data."""
+    _, commit = await loader.log.last()
+    if commit is not None and commit.control.deleted:
+        return None
+    try:
+        present = await loader.load()
+        if deep:
+            await loader.from_earliest(None, partial(_require_log, loader, present.commit))
+        if isinstance(present.content, GraphContent):  # else a key, whose state is in one file
+            return await _check_graph(loader, present, deep=deep)
+    except NeedsNewerVersion as error:
+        remedy = "use `rebaser doctor` of the newest release that has run here"
+        return replace(_broken(loader, error), remedy=remedy)
+    except (RebaserError, OSError) as error:
+        return await _rolled_back(loader, error)
+    return None
+
+
+async def _check_graph(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
+    if deep:
+        present.damage = present.damage or await _damage_of_rows(loader)
+    if present.damage:
+        return _damaged(loader, present)
+    lost = await asyncio.to_thread(_lost_tables, loader, present, deep=deep)
+    if lost is None and deep and len(present.checkpoints) > 1:
+        return await _compared(loader, present.checkpoints[-2].commit, present.checkpoint_commit)
+    return lost
+
+
+async def _require_log(loader: StateLoader, until: int, begins: int) -> None:
+    """Read every commit that is kept, also those before the checkpoint."""
+    async for _ in loader.log.entries(begins, until):
+        pass
+
+
+async def _damage_of_rows(loader: StateLoader) -> str:
+    """Fault of rows and columns that loading the state does not need; empty if there is none."""
+    try:
+        await asyncio.to_thread(checkpoints_of(loader).require_sound, loader.change_set)
+    except StoreDamaged as error:
+        return str(error)
+    return ""
+
+
+def _lost_tables(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
+    """Tables that values have and that are not whole in the store; `deep`: all bytes are read."""
+    tables, workspace = (
+        TableFiles(shared_files(loader.batches.files)),
+        str(loader.change_set.workspace_id),
+    )
+    lost = []
+    for key in graph_of(present).referred_keys():
+        try:
+            files = tables.get(workspace, key).files
+            if deep and tables.damage(workspace, files) is not None:
+                lost.append(key)
+        except TableMissing:
+            lost.append(key)
+    if not lost:
+        return None
+    return Finding(
+        "history",
+        str(loader.change_set),
+        f"{many(len(lost), 'table')} not whole in the store, first {lost[0][:12]}…: what takes "
+        "them fails when it is next computed",
+        Severity.ERROR,
+        remedy="restore the store's `tables` from a backup; or set uploaded ones to a file anew, "
+        "and have the others computed with `rebaser dvu run`",
+    )
+
+
+def _damaged(loader: StateLoader, present: State) -> Finding:
+    async def repair() -> None:
+        await asyncio.to_thread(checkpoints_of(loader).repair, loader.change_set)
+
+    return Finding(
+        "history",
+        str(loader.change_set),
+        f"the last checkpoint is damaged, and the state comes from that of commit "
+        f"{present.checkpoint_commit} and the log: {present.damage}",
+        repair=repair,
+    )
+
+
+def _broken(loader: StateLoader, error: Exception) -> Finding:
+    return Finding(
+        "history",
+        str(loader.change_set),
+        f"{type(error).__name__}: {error}",
+        Severity.ERROR,
+        remedy="restore the store and NATS from backups of the same time",
+    )
+
+
+async def _rolled_back(loader: StateLoader, error: Exception) -> Finding:
+    """Return the finding about a change set that cannot be loaded, with the repair if there is one.
+
+    The repair turns the store back to a version that the log continues.
+    """
+    begins = await loader.earliest_commit()
+    last, _ = await loader.log.last()
+    found = None
+    if not isinstance(error, LogGone):  # which continues no version
+        with suppress(OSError):
+            found = await asyncio.to_thread(
+                roll_back_to_sound,
+                checkpoints_of(loader),
+                loader.change_set,
+                begins,
+                last,
+                dry_run=True,
+            )
+    repair = None if found is None else partial(_roll_back, loader, begins, last)
+    return replace(_broken(loader, error), repair=repair)
+
+
+async def _roll_back(loader: StateLoader, begins: int, last: int) -> None:
+    await asyncio.to_thread(
+        roll_back_to_sound, checkpoints_of(loader), loader.change_set, begins, last
+    )
+    await loader.load()
+
+
+async def _compared(loader: StateLoader, older: int, checkpoint: int) -> Finding | None:
+    """Compare the last checkpoint with a replay of the log from the one before it."""
+
+    async def load_both(_: int) -> tuple[State, State]:
+        made = await loader.load(older)
+        await loader.catch_up(made, checkpoint)
+        return made, await loader.load(checkpoint)
+
+    try:
+        made, saved = await loader.from_earliest(older, load_both)
+    except NotRetained:  # purged since
+        return None
+    if _same(graph_of(made), graph_of(saved)):
+        return None
+    return Finding(
+        "history",
+        str(loader.change_set),
+        f"the checkpoint of commit {checkpoint} differs from a replay of the log from {older}",
+        Severity.ERROR,
+        remedy="keep both checkpoints, and report this as a bug",
+    )
+
+
+def _same(one: Graph, other: Graph) -> bool:
+    order = [("kind", "ascending"), ("id", "ascending")]
+    tables = [rows_of(graph, {}, 0, whole=True).sort_by(order) for graph in (one, other)]
+    return bool(tables[0].equals(tables[1]))
+
+
+async def check_requests(streams: Streams, loaders: list[StateLoader]) -> AsyncIterator[Finding]:
+    """Compare the waiting requests, and the end of their stream, with the settled ones."""
+    waiting = await streams.js.stream_subjects(streams.requests_stream)
+    ends = (await streams.js.stream_info(streams.requests_stream)).state.last_seq
+    greatest = 0
+    for loader in loaders:
+        try:
+            _, last = await loader.log.last()
+            if last is None or last.control.deleted:
+                continue
+            greatest = max(greatest, last.control.last_sequence)
+            if streams.requests(loader.change_set) in waiting:
+                await _require_settled(streams, loader, last.control)
+        except HistoryInconsistent as error:
+            yield Finding(
+                "requests",
+                str(loader.change_set),
+                str(error),
+                Severity.ERROR,
+                repair=partial(_bury, streams, loader),
+            )
+        except RebaserError:
+            continue  # the check of histories reports it
+    if ends < greatest:
+        stream = streams.requests_stream
+        yield Finding(
+            "requests",
+            stream,
+            f"ends at {ends}, but {greatest} was handled: it was made anew, or is of another past",
+            Severity.ERROR,
+            remedy="restore it, or stop all clients, `rebaser doctor --all --repair`, and "
+            f"`nats stream purge {stream} --seq {greatest + 1}` once it is empty",
+        )
+
+
+async def _require_settled(streams: Streams, loader: StateLoader, control: ControlState) -> None:
+    first = await StoredRequests(streams, loader.change_set).lowest()
+    if first is None or first.sequence > control.last_sequence:
+        return
+    try:
+        state = await loader.load()
+    except HistoryInconsistent:
+        return  # the check of histories reports it
+    request_id = announced_request(first.headers)
+    loader.require_settled(state, first.sequence, request_id, first.time)
+
+
+async def _bury(streams: Streams, loader: StateLoader) -> None:
+    """Move the requests that another past hides to the dead letters, which can be replayed."""
+    state = await loader.load()
+    requests = ordered_reader(
+        streams.js, streams.requests_stream, streams.requests(loader.change_set)
+    )
+    async with requests:
+        while (request := await requests.next(idle_timeout=0)) is not None:
+            if request.stream_sequence > state.control.last_sequence:
+                return
+            try:
+                loader.require_settled(
+                    state,
+                    request.stream_sequence,
+                    announced_request(request.headers),
+                    request.timestamp,
+                )
+            except HistoryInconsistent as error:
+                await store_dead_letter(streams, loader, request, reason=str(error), attempts=0)
+                await streams.js.delete_message(streams.requests_stream, request.stream_sequence)
+
+
+_Timers = Sequence[tuple[str, Timer]]
+
+
+async def check_timers(
+    streams: Streams, loaders: Sequence[StateLoader], sample: int | None
+) -> AsyncIterator[Finding]:
+    """Check the keys among the change sets; a `sample` of them, unless an alarm is gone."""
+    keys = [each for each in loaders if isinstance(each.machine, KeyMachine)]
+    alarms, is_any_lost = Alarms(streams), False
+    waiting = await streams.js.stream_subjects(streams.requests_stream)
+    for number, loader in enumerate(random.sample(keys, len(keys))):
+        if sample is not None and number >= sample and not is_any_lost:
+            return
+        change_set = loader.change_set
+        with suppress(RebaserError, OSError):  # the check of histories reports it
+            state = await loader.load()
+            # The run of the key sets those that are not set yet.
+            if streams.requests(change_set) in waiting or state.control.dvu_due:
+                continue
+            content = content_of(state)
+            try:
+                lost: _Timers = await alarms.lost(change_set, content)
+            except StreamNotFound:
+                lost = list(content.timers.items())
+            if lost:
+                is_any_lost = True
+                yield Finding(
+                    "timers",
+                    str(change_set),
+                    f"key {content.key!r} of {content.service} has "
+                    f"{many(len(lost), 'timer')} without an alarm",
+                    repair=partial(_arm, alarms, change_set, content, lost),
+                )
+
+
+async def _arm(alarms: Alarms, change_set: ChangeSet, content: KeyContent, lost: _Timers) -> None:
+    for name, timer in lost:
+        await alarms.arm(change_set, content.service, content.key, name, timer)
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A run of all checks."""
-
     provisioner: Provisioner
     settings: Settings
     sample: int | None
@@ -76,15 +675,15 @@ class Examination:
         return self.provisioner
 
     async def of_nats(self) -> AsyncIterator[Finding]:
-        async for finding in nats_checks.configuration(self.provisioner):
+        async for finding in configuration(self.provisioner):
             yield finding
         for check in (
             self._durability,
             self._room,
-            nats_checks.streams,
-            nats_checks.missing_tasks,
-            nats_checks.strays,
-            nats_checks.dead_letters,
+            streams,
+            missing_tasks,
+            strays,
+            dead_letters,
         ):
             async for finding in self._contained(check):
                 yield finding
@@ -135,10 +734,10 @@ class Examination:
         return StateLoader(change_set, log, batches, KeyMachine(batches.files))
 
     def _durability(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
-        return nats_checks.durability(provisioner, self.settings.nats.monitoring)
+        return durability(provisioner, self.settings.nats.monitoring)
 
     def _room(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
-        return nats_checks.room(provisioner, self.settings.nats.monitoring)
+        return room(provisioner, self.settings.nats.monitoring)
 
     async def store(self) -> AsyncIterator[Finding]:
         """Whether the store belongs to the deployment."""
@@ -196,11 +795,15 @@ class Examination:
     async def _garbage(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         store = self.settings.store
         batches = open_batch_store(provisioner.streams, self.settings)
+        kept, holdings = KeyMachine(batches.files).kept_metadata, Holdings()
+        if store.root != IN_NATS:  # else there are services alone
+            kept = GraphStateMachine(open_checkpoints(store)).kept_metadata
+            holdings = TableHoldings(shared_files(batches.files))
         collector = GarbageCollector(
             provisioner.streams,
             batches,
-            GraphStateMachine(open_checkpoints(store)).kept_metadata,
-            TableHoldings(shared_files(batches.files)),
+            kept,
+            holdings,
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()

@@ -49,15 +49,7 @@ class GraphApplication(GraphStateMachine):
         look_every: float,
         limits: BatchLimits,
     ) -> None:
-        """Make the application; branches read head's log every `look_every` seconds.
-
-        Args:
-            streams: of the deployment.
-            maintenance: of the tables of checkpoints.
-            dvu: what updates of dependent values need.
-            look_every: seconds.
-            limits: of clients' batches.
-        """
+        """Make the application; branches read head's log every `look_every` seconds."""
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
         self._streams = streams

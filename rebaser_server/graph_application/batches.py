@@ -35,15 +35,12 @@ def is_batchable(message: EnqueueUpdatesRequestV1) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BatchApplier:
-    """Applies batches to the graphs of change sets."""
-
     limits: BatchLimits
     adopt: Adopt
 
     async def apply(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
     ) -> Applied:
-        """Apply the batch of a request; see `Application.apply`."""
         end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
         if message.from_change_set_id is not None:
             admission = await admit_difference(ownership, request, message)

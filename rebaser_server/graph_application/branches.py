@@ -16,13 +16,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.commits import (
-    BranchState,
-    ClosedState,
-    Commit,
-    RequestOutcome,
-    SettledRequest,
-)
+from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome, SettledRequest
 from rebaser_core.errors import ClientError, MessageError, NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines, ordered_reader
@@ -282,7 +276,6 @@ class _HeadFollower:
         return sequence in self._own_refreshes
 
     def notify(self) -> None:
-        """Note a commit."""
         self._committed.set()
 
     async def run(self) -> Never:
@@ -412,7 +405,6 @@ class BranchRunner:
         raise AssertionError("it follows until it is cancelled")
 
     def on_commit(self, committed: CommittedEntry) -> None:
-        """Note a commit."""
         del committed
         self._follower.notify()
         self._closer.notify()

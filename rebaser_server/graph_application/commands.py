@@ -5,7 +5,7 @@ branch's difference once, even if it is sent several times (B1).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -65,12 +65,8 @@ async def recompute(
         return settled, {}
     await asyncio.to_thread(forget, graph, value_ids)
     puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
-    batch = Batch(puts, head_side=None if content.edits is None else [])
-    rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
-    address = await ownership.loader.batches.put(
-        message.id, rebased.updates, head_side=batch.head_side
-    )
-    return settled.model_copy(update={"updates": address}), {"dirty_sequence": settled.sequence}
+    applied, _ = await _applied(ownership, settled, puts)
+    return applied, {"dirty_sequence": settled.sequence}
 
 
 async def _renew(
@@ -104,15 +100,24 @@ async def _renew(
     due, updates = found
     if not due:
         return settled, {}
+    applied, is_dirty = await _applied(ownership, settled, updates)
+    changes: Changes = {"code": renewed(code, due)}
+    if is_dirty:
+        changes["dirty_sequence"] = settled.sequence
+    return applied, changes
+
+
+async def _applied(
+    ownership: Ownership, settled: SettledRequest, updates: Sequence[AnyUpdate]
+) -> tuple[SettledRequest, bool]:
+    """Apply updates that are no edit; return the request with them, and whether values are due."""
+    content = content_of(ownership.state)
     batch = Batch(updates, head_side=None if content.edits is None else [])
     rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
     address = await ownership.loader.batches.put(
-        message.id, rebased.updates, head_side=batch.head_side
+        settled.id, rebased.updates, head_side=batch.head_side
     )
-    changes: Changes = {"code": renewed(code, due)}
-    if rebased.dirty:
-        changes["dirty_sequence"] = settled.sequence
-    return settled.model_copy(update={"updates": address}), changes
+    return settled.model_copy(update={"updates": address}), rebased.dirty
 
 
 def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:

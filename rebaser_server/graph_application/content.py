@@ -106,7 +106,6 @@ class GraphContent(Content):
 
     @classmethod
     def from_checkpoint(cls, graph: Graph, metadata: dict[str, Any]) -> "GraphContent":
-        """Build the content that a checkpoint holds."""
         graph.texts.may_refer = _REFERRED in metadata
         edits = edits_from_json(metadata["edits"], graph) if "edits" in metadata else None
         origin = BranchOrigin(metadata["origin"]) if "origin" in metadata else None
@@ -125,7 +124,6 @@ def require(part: T | None, name: str) -> T:
 
 
 def content_of(state: State) -> GraphContent:
-    """The content of a state of this application."""
     return as_graph(state.content)
 
 
@@ -137,7 +135,6 @@ def as_graph(content: Content) -> GraphContent:
 
 
 def graph_of(state: State) -> Graph:
-    """The values of a state of this application."""
     return content_of(state).graph
 
 

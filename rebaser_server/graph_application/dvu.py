@@ -68,8 +68,6 @@ _REPORTED_TEXT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ResultTarget:
-    """Place for the results of one update."""
-
     batches: BatchStore
     run_store: RunStore
     """Store that all attempts at the update share."""
@@ -297,7 +295,6 @@ class Parts:
 
 
 def _without(result: UnitResult, ids: pa.Array) -> UnitResult:
-    """Return the result without those of these values."""
     others = pc.invert(pc.is_in(result.table["id"], value_set=ids))
     return replace(result, table=result.table.filter(others))
 

@@ -69,8 +69,6 @@ _LATER: Final = (408, 429)
 
 
 class _Computed(NamedTuple):
-    """A value that a function of tables computes."""
-
     name: str
     runtime: str
     code: str
@@ -79,8 +77,6 @@ class _Computed(NamedTuple):
 
 @dataclass(slots=True)
 class _Update:
-    """An update that is planned."""
-
     computed: Mapping[str, _Computed]
     """Values of functions of tables, by their ids."""
     tables: dict[str, tuple[str, Any]]
@@ -92,8 +88,6 @@ class _Update:
 
 
 class LineageEvents:
-    """The events of one process."""
-
     def __init__(self, settings: LineageSettings, tables: TableFiles) -> None:
         self._target = settings.target or ""
         self._token = settings.token

@@ -71,14 +71,7 @@ class Publisher:
         files: SharedFiles,
         look_every: float,
     ) -> None:
-        """Publish; look every `look_every` seconds for what is missing.
-
-        Args:
-            publications: the published tables.
-            streams: of the deployment.
-            files: of the store.
-            look_every: seconds.
-        """
+        """Publish; look every `look_every` seconds for what is missing."""
         self._publications = publications
         self._streams = streams
         self._files = files
@@ -95,7 +88,6 @@ class Publisher:
         self._wakeup.set()
 
     async def run(self, open_loader: OpenLoader) -> Never:
-        """Publish until cancelled."""
         look = partial(self._look, open_loader)
         async with background(repeat_every(self._look_every, look, "publication")):
             while True:

@@ -159,8 +159,6 @@ _CHANGED_PART: Final = 16
 
 
 class GraphStateMachine(StateMachine):
-    """A `StateMachine` whose contents are `GraphContent`."""
-
     def __init__(
         self, checkpoints: Checkpoints, maintenance: TableMaintenance | None = None
     ) -> None:
@@ -253,12 +251,10 @@ def open_state_loader(
 
 
 def open_checkpoints(store: StoreSettings) -> Checkpoints:
-    """Return the tables of the store, as the settings say; makes no request."""
     return Checkpoints(store.root, store.options)
 
 
 def checkpoints_of(loader: StateLoader) -> Checkpoints:
-    """The tables that a loader of this application reads."""
     if not isinstance(loader.machine, GraphStateMachine):
         raise TypeError(f"{type(loader.machine).__name__} keeps no tables of graphs")
     return loader.machine.checkpoints

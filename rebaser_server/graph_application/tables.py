@@ -122,8 +122,6 @@ class TableHoldings(Holdings):
 
 
 class Tables(Extension):
-    """The extension, as the settings have it."""
-
     runtimes = TABLE_RUNTIMES
 
     def __init__(
@@ -135,16 +133,7 @@ class Tables(Extension):
         publisher: Publisher | None = None,
         lineage: LineageEvents | None = None,
     ) -> None:
-        """Make the extension.
-
-        Args:
-            batches: where clients upload files to, and where tables are.
-            executor: computes tables.
-            sources: the tables of others that clients may name.
-            sql_workspaces: those whose requests may put SQL (default: all).
-            publisher: publishes the tables of heads (default: nowhere).
-            lineage: events for a catalog of data, if one is to get them.
-        """
+        """Make the extension; requests of `sql_workspaces` alone may put SQL (default: of all)."""
         self.executor = executor
         self._batches = batches
         self._tables = TableFiles(shared_files(batches.files))

@@ -29,8 +29,6 @@ Changes = dict[str, Any]
 
 
 class RequestMessage(Protocol):
-    """A request as read."""
-
     @property
     def id(self) -> RequestId: ...
 
@@ -144,8 +142,6 @@ more. A cancellation of it ends the run."""
 
 
 class Job(Protocol):
-    """One attempt at the work that a claim covers."""
-
     @property
     def affected(self) -> int:
         """Number of values that may be recomputed."""
@@ -190,11 +186,8 @@ class JobPlanner(Protocol):
 
 
 class Application(StateMachine, Protocol):
-    """Meaning of the updates of a change set."""
-
     @property
     def holdings(self) -> Holdings:
-        """Things that it has in the store beside checkpoints."""
         return Holdings()
 
     async def execute(

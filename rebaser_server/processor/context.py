@@ -28,8 +28,6 @@ at once: else all would lose their leases, again and again, before any has settl
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSettings:
-    """The settings of one change set's run."""
-
     quiet_period: float
     """Seconds."""
     confirm_every: float
@@ -48,8 +46,6 @@ async def never_stopped() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that all runs of a process share."""
-
     instance: str
     streams: Streams
     group_commit: GroupCommit
@@ -68,7 +64,6 @@ class Services:
     """Permits of runs until their change sets are loaded."""
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
-        """Return the loader of the change set's state."""
         log_of = CommitLog(self.streams, change_set, self.group_commit)
         return StateLoader(change_set, log_of, self.batches, self.application, self.states)
 

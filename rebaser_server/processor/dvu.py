@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClaimedUpdate:
-    """An update that is claimed, planned."""
-
     claim: DvuClaim
     base: int
     """The commit that makes the claim."""
@@ -270,7 +268,6 @@ def _failure_reason(error: Exception) -> str:
 
 
 def _give_up_message(reason: str, failures: int) -> str:
-    """Return the message of a value that was given up after this number of failures."""
     return f"{_NOT_COMPUTED}, {many(failures, 'update')} failed: {reason}"[:_MAX_REASON]
 
 

@@ -55,8 +55,6 @@ _FALLBACK_MESSAGES: Final = {
 
 
 class CommittedRequest(NamedTuple):
-    """A settled request and the sequence of its commit."""
-
     settled: SettledRequest
     commit: int
     call: CallEffect | None = None

@@ -102,7 +102,6 @@ class Ownership:
         return (self._staged and self._staged[-1].code) or self.state.code
 
     def has_staged(self, request_id: RequestId) -> bool:
-        """Whether a staged commit settles that request."""
         return request_id in self._staged_requests
 
     def stage(
@@ -229,7 +228,6 @@ class Ownership:
             await self.write(owner="")
 
     def includes(self, end: LogEnd) -> bool:
-        """Whether the log has all that the state holds, and the state includes the commit `end`."""
         state = self.state
         if self.spoiled or self.lock.failed or end.entry is None:
             return False

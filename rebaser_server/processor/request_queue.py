@@ -153,7 +153,6 @@ class HandledRequests:
         await self._delete_left()
 
     def cancel(self) -> None:
-        """Stop waiting for answers."""
         for call in self._calls:
             call.reply.cancel()
 
@@ -241,7 +240,6 @@ class RequestQueue(StoredRequests):
 
     @property
     def _cursor(self) -> int:
-        """Sequence of the last request that was returned; before that, of none."""
         return self._start - 1 if self._reader is None else self._reader.cursor
 
     async def __aexit__(
@@ -350,7 +348,6 @@ def announced_request(headers: Mapping[str, str]) -> RequestId | None:
 
 
 def _as_delivery(js: JetStream, stream: str, message: StoredMessage) -> Delivery:
-    """Return the message as a consumer would deliver it that has no other message."""
     stored = round(message.time.timestamp() * 1e9)
     reply = f"$JS.ACK.{stream}.none.1.{message.sequence}.1.{stored}.0"
     return Delivery(

@@ -40,7 +40,6 @@ class PendingDvu:
         self.traces = [] if context is None else [context]
 
     def record(self, entry: CommitV2, trace_of: TraceOf) -> None:
-        """Note the commit `entry`."""
         request = _request_with_roots(entry)
         if request is None:
             return
@@ -152,7 +151,6 @@ class RequestSpans:
         return span.get_span_context() if span is not None else None
 
     def commit_spans(self, entries: Iterable[CommitV2]) -> AbstractContextManager[None]:
-        """Open a commit span in the span of each request that `entries` settle."""
         return self._timed_commit(entries) if self._open else _NO_SPAN
 
     @contextmanager
@@ -176,7 +174,6 @@ class RequestSpans:
         return trace_context.span("rebaser reply", self._change_set, "PRODUCER")
 
     def end(self, sequence: int, **attributes: Any) -> None:
-        """End the request's span with `attributes`."""
         span = self._open.pop(sequence, None)
         if span is not None:
             span.set_attributes({f"rebaser.{name}": value for name, value in attributes.items()})

@@ -30,21 +30,13 @@ from rebaser_core.commits import (
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
-from rebaser_core.messages import (
-    UpdatesAddress,
-    total_count,
-)
+from rebaser_core.messages import UpdatesAddress, total_count
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.requests import request_digest
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
 from rebaser_server.commit_log.state import State
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
-from rebaser_server.processor.application import (
-    Application,
-    Changes,
-    RequestMessage,
-    Unprocessable,
-)
+from rebaser_server.processor.application import Application, Changes, RequestMessage, Unprocessable
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dead_letters import (
     REASON_LENGTH,
@@ -352,8 +344,6 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
 
 
 class RequestHandler:
-    """Handles the requests of one run."""
-
     def __init__(self, run: RunContext, queue: RequestQueue) -> None:
         self.run = run
         self.queue = queue
@@ -461,7 +451,6 @@ class RequestHandler:
         return await final_result(self.ownership, committed, digest)
 
     def _is_committed(self, request: Delivery) -> bool:
-        """Whether the log is known to hold the request's commit."""
         return request.stream_sequence <= self.ownership.state.control.last_sequence
 
     async def _on_append_refused(

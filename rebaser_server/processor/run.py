@@ -205,7 +205,6 @@ class ChangeSetRun:
         return control.claim is None and (self._queue.backlog > 0 or not control.dvu_due)
 
     def _has_work(self) -> bool:
-        """Whether the run has work even without a request."""
         companion = self._companion
         is_working = companion is not None and companion.busy and not companion.awaits_another
         return self._ownership.state.control.dvu_due or is_working
@@ -232,7 +231,6 @@ class ChangeSetRun:
             await sleep(self._pause_of_watch())
 
     def _pause_of_watch(self) -> float:
-        """Seconds until the next check."""
         # A random part of the period: runs that began together do not all ask the leader together.
         return self._settings.confirm_every * random.uniform(0.75, 1.0)
 

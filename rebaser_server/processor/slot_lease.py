@@ -10,8 +10,6 @@ from rebaser_server.runtime.tasks import Interrupt
 
 
 class SlotLease(Interrupt):
-    """A change set's stay in a slot."""
-
     def __init__(self, workspace: WorkspaceId) -> None:
         super().__init__(Preempted)
         self.workspace = workspace
@@ -30,7 +28,6 @@ class SlotLease(Interrupt):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether another change set needs the slot."""
         return (self.is_set and not self.paused) or self.expired
 
     def pause(self, *, paused: bool) -> None:
@@ -54,7 +51,6 @@ class SlotLease(Interrupt):
 
     @property
     def age(self) -> float:
-        """Seconds since the stay began."""
         return self._clock() - self._since
 
     @asynccontextmanager

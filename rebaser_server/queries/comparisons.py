@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rebaser_client.reader import BranchDifference, RevertPlan
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import CommitV2, RequestOutcome
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
@@ -52,15 +52,11 @@ from rebaser_server.values.merge import merge
 
 @dataclass(frozen=True, slots=True)
 class Diff(BranchDifference):
-    """Changes that applying the branch would make."""
-
     graph: Graph
     """Graph of the branch, after the merge: results that follow from it are not computed yet."""
 
 
 class Effects(NamedTuple):
-    """Effects of applying a branch on computed values."""
-
     differing: list[ComputedDifference]
     """Values whose results differ from those in head."""
     unknown: list[str]
@@ -159,7 +155,6 @@ def _what(head: PutValue | None, branch: PutValue | None) -> str:
 
 
 def _side(put: PutValue | None, what: str) -> Any:
-    """Part of a definition that shows the difference."""
     if put is None:
         return None
     if what == "value" or (what in ("added", "removed") and put.func_id is None):
@@ -244,8 +239,6 @@ def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Ite
 
 
 class DefinitionSnapshot(NamedTuple):
-    """Definitions of some values and functions at one moment."""
-
     values: dict[str, Definition]
     funcs: dict[str, PutFunc | None]
 
@@ -317,9 +310,7 @@ class CommittedChange(NamedTuple):
 async def changes_of(loader: StateLoader, commit: int) -> list[CommittedChange]:
     """Return what `commit` changed of definitions, values before functions.
 
-    Raises:
-        NotRetained: the log does not go back so far.
-        NotRevertible: there is no such commit, or it changed no definition.
+    Raises as `plan_revert`.
     """
     _, before, after = await _around(loader, commit)
     found = []
@@ -450,20 +441,13 @@ class ComparisonService:
         self._comparing = asyncio.Lock()
 
     async def diff(self, change_set: ChangeSet, *, computed: bool) -> Diff:
-        """Compare a branch with head, as the function `diff` does."""
         async with self._comparing:
             return await diff(self._open_loader(change_set), computed=computed)
 
     async def difference(
         self, query: DifferenceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[DifferenceReplyV1, None]:
-        """Return the one reply to a query.
-
-        Raises:
-            NotABranch: there is no head to compare with.
-            NotRetained, HistoryInconsistent: as `StateLoader.load`.
-            TooManyValues: the difference is too large for a reply.
-        """
+        """Return the one reply. Raises as `diff`, and `TooManyValues` for a large difference."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         found = await self.diff(change_set, computed=query.computed)
         parts = chain(found.updates, found.changes, found.computed or ())
@@ -483,13 +467,7 @@ class ComparisonService:
     async def revert(
         self, query: RevertQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[RevertReplyV1, None]:
-        """Return the one reply to a query.
-
-        Raises:
-            NotRetained: the log does not go back so far.
-            NotRevertible: there is no such commit, or it changed no definition.
-            TooManyValues: the batch is too large for a reply.
-        """
+        """Return the one reply. Raises as `plan_revert`, and `TooManyValues` for a large batch."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         async with self._comparing:
             loader = self._open_loader(change_set)
@@ -508,13 +486,3 @@ class ComparisonService:
                     f"more than {self._max_bytes:,} bytes, too many for one answer: read the "
                     "change set where its store is seen"
                 )
-
-
-def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
-    """A reply with the reason for no answer."""
-    return DifferenceReplyV1(id=query_id, commit=0, error=why)
-
-
-def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:
-    """A reply with the reason for no answer."""
-    return RevertReplyV1(id=query_id, now=0, error=why)

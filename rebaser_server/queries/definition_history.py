@@ -57,7 +57,6 @@ _NO_FUNC: Final = FuncState()
 
 
 def _value_state(graph: Graph, value_id: str) -> ValueState:
-    """The definition that a graph has of a value."""
     value = graph.values.get(value_id)
     if value is None:
         return _ABSENT
@@ -71,7 +70,6 @@ def _same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] |
 
 
 E = TypeVar("E")
-"""Type of an edit."""
 
 
 _NAMED_UPDATES: Final = 200
@@ -80,11 +78,8 @@ _MAX_NAMES: Final = 100_000
 
 
 class Attribution(NamedTuple, Generic[E]):
-    """A part of a definition, and the edit that last changed it."""
-
     edit: E
     id: str
-    """Id of the value or function."""
     part: str
     """`definition`, `value`, `inputs`, `input` (one that was removed) or `function`."""
     before: ValueState | FuncState
@@ -94,8 +89,6 @@ class Attribution(NamedTuple, Generic[E]):
 
 
 class _Tracked(Generic[E]):
-    """State of a value, and the edits of its parts."""
-
     __slots__ = ("defined", "known", "lost", "now", "set", "unwired", "wired")
 
     def __init__(self, now: ValueState, *, known: bool) -> None:
@@ -127,7 +120,6 @@ class TrackedDefinitions(Generic[E]):
         self._coded: dict[str, Attribution[E]] = {}
 
     def begin(self, graph: Graph) -> None:
-        """Take over the definitions of a graph, with which the history begins."""
         for value_id in self._values:
             state = _value_state(graph, value_id)
             self._values[value_id] = _Tracked(state, known=not state.exists)
@@ -141,13 +133,11 @@ class TrackedDefinitions(Generic[E]):
                 self._older_funcs.add(func_id)
 
     def begin_unknown(self) -> None:
-        """Begin with definitions that are not known."""
         for value_id in self._values:
             self._values[value_id] = _Tracked(ValueState(exists=True), known=False)
         self._older_funcs.update(self._funcs)
 
     def apply(self, updates: Sequence[AnyUpdate], edit: E) -> None:
-        """Apply a batch as it was performed."""
         values: dict[str, ValueState] = {}
         funcs: dict[str, FuncState] = {}
         removed: set[str] = set()
@@ -266,7 +256,6 @@ class TrackedDefinitions(Generic[E]):
             yield from self.attributions_of(value_id)
 
     def attributions_of(self, value_id: str) -> Iterator[Attribution[E]]:
-        """Parts of one value that an edit changed last."""
         tracked = self._values[value_id]
         if tracked.defined is not None:
             yield tracked.defined
@@ -286,8 +275,6 @@ class TrackedDefinitions(Generic[E]):
 
 
 class CommittedEdit(NamedTuple):
-    """Edit by one commit of a log."""
-
     change_set_id: ChangeSetId
     commit: int
     entry: CommitV2
@@ -406,7 +393,6 @@ class DefinitionHistory:
         return DefinitionHistory(self._loader.sibling(change_set_id), *self._ids)
 
     async def listed(self) -> list[Attribution[CommittedEdit]]:
-        """Each part of the definitions with its edit in this log."""
         return await compute_in_turn(self._workspace, list, self.definitions.attributions())
 
 

@@ -49,10 +49,7 @@ MAX_VALUES: Final = 100_000
 
 
 class Lineage:
-    """All that a value is computed from, as a graph has it now; a copy."""
-
     def __init__(self, graph: Graph, value_id: str) -> None:
-        """Copy the lineage of a value in the graph."""
         self.value_id: Final = value_id
         self.is_whole = True
         """Whether the lineage is complete: it has no more than `MAX_VALUES`."""
@@ -106,7 +103,6 @@ class Lineage:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """All its values by id, the last one first."""
         return self._next
 
     def steps(self, value_id: str) -> int:
@@ -124,13 +120,11 @@ class Lineage:
             value_id = self._next[value_id]
 
     def path_of_function(self, func_id: str) -> Iterator[str]:
-        """The names from a function to the last value."""
         yield self.func_names[func_id]
         yield from self.path(self._computed[func_id])
 
 
 _MAX_FAILED: Final = 20
-"""Maximum number of failed values that are listed."""
 
 
 def failed_inputs(lineage: Lineage) -> list[FailedInput]:
@@ -165,11 +159,9 @@ def time_of(commit_id: RequestId) -> str:
 
 _MAX_EDITS: Final = 1_000
 _MAX_CHANGES: Final = 20
-"""Maximum number of listed changes of an edit."""
 _MAX_TRACES: Final = 50
 """Maximum number of edits whose trace is looked up: each costs a read."""
 _MAX_TEXT: Final = 1_000
-"""Maximum number of characters of a definition."""
 _MAX_NAMES: Final = 200_000
 """Maximum number of names in the paths of all listed changes."""
 
@@ -329,8 +321,6 @@ def _removed_by(updates: Sequence[AnyUpdate], name: str, ids: set[str]) -> str |
 
 
 class _Known(NamedTuple):
-    """Parts of a state that the answer needs, copied from it."""
-
     commit: int
     control: ControlState
     value: ValueSnapshot
@@ -338,8 +328,6 @@ class _Known(NamedTuple):
 
 
 class _Unknown(NamedTuple):
-    """A state without the value."""
-
     commit: int
     offer: str
     """End of the error, with similar names."""
@@ -354,7 +342,6 @@ class ProvenanceService:
     async def replies(
         self, query: ProvenanceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[ProvenanceReplyV1, None]:
-        """Return the one reply to a query."""
         yield await self.find(query)
 
     async def find(self, query: ProvenanceQueryV1) -> ProvenanceReplyV1:
@@ -399,11 +386,6 @@ class ProvenanceService:
             failed=await compute_in_turn(workspace, failed_inputs, lineage),
             waits=await compute_in_turn(workspace, due_update, known.control, lineage, history),
         )
-
-
-def no_provenance(query_id: RequestId, why: str) -> ProvenanceReplyV1:
-    """A reply with the reason for no answer."""
-    return ProvenanceReplyV1(id=query_id, commit=0, error=why)
 
 
 def _look_up(state: State, name: str) -> _Known | _Unknown:

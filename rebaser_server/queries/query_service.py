@@ -57,8 +57,6 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class _ReplySender(Generic[ReplyT]):
-    """The answer to one query."""
-
     def __init__(
         self,
         streams: Streams,
@@ -167,8 +165,6 @@ class QueryBounds:
 
 @dataclass(frozen=True, slots=True)
 class QueryKind(Generic[QueryT, ReplyT]):
-    """A kind of query, and how it is answered."""
-
     name: str
     """Name as in the kind's subjects: `values` for `rebaser.values.<ws>.<cs>`."""
     query: MessageType[QueryT]
@@ -188,8 +184,6 @@ class _QueuedQuery:
 
 
 class _Queue:
-    """Waiting queries: by workspace, in turns."""
-
     def __init__(self, bounds: QueryBounds) -> None:
         self._bounds = bounds
         self._waiting: dict[str, deque[_QueuedQuery]] = {}
@@ -374,7 +368,6 @@ class QueryService:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        """Answer queries while the body runs."""
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         async with AsyncExitStack() as stack:
             for kind in (*self._kinds, outcomes):

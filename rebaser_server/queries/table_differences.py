@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_core.errors import RebaserError, offer
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
 from rebaser_core.queries import (
+    TABLE_DIFFERENCES,
     ColumnTotal,
     RowDifference,
     TableDifferenceQueryV1,
@@ -56,8 +57,6 @@ class NotComparable(RebaserError):
 
 
 class Side(NamedTuple):
-    """A state of a table, and what it is called in errors."""
-
     about: str
     workspace: str
     key: str
@@ -107,7 +106,8 @@ class TableDifferenceService:
         after = await self._tables.locate(change_set, query.value, query.at)
         if after is None:
             why = f"there is no value {query.value!r}"
-            yield no_rows(query.id, why).model_copy(update={"is_missing": True})
+            reply = TABLE_DIFFERENCES.refusal(query.id, why)
+            yield reply.model_copy(update={"is_missing": True})
             return
         about, before = await self._before(change_set, after, query.since)
         sides = [await self._tables.describe(change_set, located) for located in (before, after)]
@@ -192,11 +192,6 @@ async def _run(steps: Generator[None, None, RowDifference], side: Side) -> RowDi
                 return found
     finally:
         await compute_in_turn(side.workspace, steps.close)
-
-
-def no_rows(query_id: RequestId, why: str) -> TableDifferenceReplyV1:
-    """A reply with the reason for no answer."""
-    return TableDifferenceReplyV1(id=query_id, commit=0, since=0, error=why)
 
 
 def compare(
@@ -411,7 +406,6 @@ def _mix(words: Hashes) -> Hashes:
 
 
 def _chain(columns: Sequence[Hashes], count: int) -> Hashes:
-    """Return a hash of each row of several columns."""
     hashes = np.zeros(count, np.uint64)
     for column in columns:
         hashes = _mix(hashes ^ column)
@@ -423,7 +417,6 @@ def _random(count: int) -> Hashes:
 
 
 def _hashes(column: pa.Array) -> Hashes:
-    """Return a hash of each cell."""
     if not len(column):
         return np.zeros(0, np.uint64)
     hashes = _cell_hashes(column)

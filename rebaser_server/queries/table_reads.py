@@ -38,8 +38,6 @@ class NoTable(RebaserError):
 
 
 class LocatedTable(NamedTuple):
-    """A value that is a table, as of one commit."""
-
     commit: int
     id: str
     name: str | None
@@ -99,7 +97,6 @@ class TableService:
     async def describe(
         self, change_set: ChangeSet, located: LocatedTable
     ) -> tuple[Manifest, TableSnapshot]:
-        """Return what a table has. Raises `TableMissing`."""
         workspace, tables = str(change_set.workspace_id), self.files(change_set)
         manifest = await compute_in_turn(workspace, tables.get, workspace, located.key)
         return manifest, TableSnapshot(
@@ -142,7 +139,6 @@ class TableService:
         return located
 
     async def declared_key(self, change_set: ChangeSet, located: LocatedTable) -> tuple[str, ...]:
-        """Return the key that the SQL of a table declares; empty if there is none."""
         if located.func_id is None:
             return ()
         found = await self._values.find(
@@ -159,11 +155,6 @@ class TableService:
                 with suppress(SqlRefused):
                     return read_definition(row.function.code).key
         return ()
-
-
-def no_table(query_id: RequestId, why: str) -> TableReplyV1:
-    """A reply with the reason for no answer."""
-    return TableReplyV1(id=query_id, commit=0, error=why)
 
 
 def _parts(

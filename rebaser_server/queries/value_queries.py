@@ -3,26 +3,21 @@
 from typing import Any
 
 from rebaser_core.queries import (
-    DifferenceQuery,
-    DifferenceReply,
-    ProvenanceQuery,
-    ProvenanceReply,
-    RevertQuery,
-    RevertReply,
-    TableDifferenceQuery,
-    TableDifferenceReply,
-    TableQuery,
-    TableReply,
-    ValuesQuery,
-    ValuesReply,
+    DIFFERENCES,
+    PROVENANCE,
+    REVERTS,
+    TABLE_DIFFERENCES,
+    TABLES,
+    VALUES,
+    Question,
 )
 from rebaser_server.commit_log.state_loader import OpenLoader
-from rebaser_server.queries.comparisons import ComparisonService, no_difference, no_revert
-from rebaser_server.queries.provenance import ProvenanceService, no_provenance
+from rebaser_server.queries.comparisons import ComparisonService
+from rebaser_server.queries.provenance import ProvenanceService
 from rebaser_server.queries.query_service import DEFAULT, QueryBounds, QueryKind
-from rebaser_server.queries.table_differences import TableDifferenceService, no_rows
-from rebaser_server.queries.table_reads import TableService, no_table
-from rebaser_server.queries.values import ValueService, refusal
+from rebaser_server.queries.table_differences import TableDifferenceService
+from rebaser_server.queries.table_reads import TableService
+from rebaser_server.queries.values import ValueService
 
 
 class ValueQueries:
@@ -37,30 +32,15 @@ class ValueQueries:
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     def kinds(self) -> list[QueryKind[Any, Any]]:
-        """Return the kinds of queries that are answered here."""
+        answered: list[tuple[Question[Any, Any], Any]] = [
+            (PROVENANCE, self.provenance.replies),
+            (VALUES, self.values.replies),
+            (TABLES, self.tables.replies),
+            (TABLE_DIFFERENCES, self.table_differences.replies),
+            (DIFFERENCES, self.comparisons.difference),
+            (REVERTS, self.comparisons.revert),
+        ]
         return [
-            QueryKind(
-                "provenance",
-                ProvenanceQuery,
-                ProvenanceReply,
-                self.provenance.replies,
-                no_provenance,
-            ),
-            QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal),
-            QueryKind("tables", TableQuery, TableReply, self.tables.replies, no_table),
-            QueryKind(
-                "table-differences",
-                TableDifferenceQuery,
-                TableDifferenceReply,
-                self.table_differences.replies,
-                no_rows,
-            ),
-            QueryKind(
-                "differences",
-                DifferenceQuery,
-                DifferenceReply,
-                self.comparisons.difference,
-                no_difference,
-            ),
-            QueryKind("reverts", RevertQuery, RevertReply, self.comparisons.revert, no_revert),
+            QueryKind(each.name, each.query, each.reply, replies, each.refusal)
+            for each, replies in answered
         ]

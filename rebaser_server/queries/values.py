@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.commits import CommitV2
 from rebaser_core.errors import NewerVersion, RebaserError
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.queries import (
     FunctionSnapshot,
     ResultlessValues,
@@ -105,8 +105,6 @@ _ID: Final = 30
 
 
 class ValueRow(NamedTuple):
-    """A value's row of a reply."""
-
     id: str
     text: str
     status: str
@@ -129,8 +127,6 @@ class ValueRow(NamedTuple):
 
 
 class FunctionRow(NamedTuple):
-    """A function's row of a reply."""
-
     function: FunctionSnapshot
     octets: int
 
@@ -143,8 +139,6 @@ RowT = TypeVar("RowT", ValueRow, FunctionRow)
 
 
 class ValuesFound(NamedTuple):
-    """All parts of the answer to a query, as of one commit."""
-
     commit: int
     due: bool | None
     rows: Sequence[Row]
@@ -154,7 +148,6 @@ class ValuesFound(NamedTuple):
 
 
 def row_of(graph: ReadableGraph, value_id: str) -> ValueRow:
-    """The row of a value of a graph, which may change afterwards."""
     value = ValuesById(graph)[value_id]
     text, name, message = value.text, value.name, value.message
     return ValueRow(
@@ -170,7 +163,6 @@ def row_of(graph: ReadableGraph, value_id: str) -> ValueRow:
 
 
 def row_of_stored(value: StoredValue) -> ValueRow:
-    """The row of a value of a table."""
     inputs = json.loads(value.inputs or "{}") or None
     return ValueRow(
         value.id,
@@ -343,7 +335,6 @@ class ValueService:
                 )
 
     async def find(self, query: ValuesQueryV2) -> ValuesFound:
-        """Return all parts of the answer."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         workspace = str(query.workspace_id)
         loader, look = self._open_loader(change_set), partial(prepare_find, query, self._max_bytes)
@@ -373,11 +364,6 @@ class ValueService:
                 changed |= await compute_in_turn(workspace, _ids_in, batch.updates)
         look = partial(_prepare_resultless, query, changed, self._max_bytes)
         return await compute_in_turn(workspace, await loader.read(look, "a moment"))
-
-
-def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
-    """A reply with the reason for no answer."""
-    return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
 
 
 def _names_few(query: ValuesQueryV2) -> bool:
@@ -459,7 +445,6 @@ _MOST_RESULTLESS: Final = 1_000
 
 
 def _ids_in(updates: Iterable[AnyUpdate]) -> set[str]:
-    """Ids of the values and functions that the updates change."""
     return {
         each.func_id if isinstance(each, PutFunc | RemoveFunc) else each.value_id
         for each in updates

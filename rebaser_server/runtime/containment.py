@@ -177,8 +177,6 @@ Pause = Callable[[float], Awaitable[object]]
 
 @dataclass(slots=True)
 class Round:
-    """A round: whether it failed is known once it is over."""
-
     failed: bool = False
 
 

@@ -11,14 +11,7 @@ import signal
 import sys
 from asyncio import AbstractEventLoop, Lock
 from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context, copy_context
@@ -36,7 +29,6 @@ Work = Callable[[], Coroutine[Any, Any, Never]]
 
 
 async def wait_forever() -> Never:
-    """Wait until cancelled."""
     await asyncio.Event().wait()
     raise AssertionError("the event is never set")
 
@@ -306,7 +298,6 @@ class Permits:
 
     @property
     def limit(self) -> int:
-        """Present number of permits."""
         return int(self._limit)
 
     @property
@@ -315,7 +306,6 @@ class Permits:
         return max(0, 2 * self.limit - len(self._held) - len(self._waiting))
 
     async def acquire(self) -> object:
-        """Return a permit, once there is one, for `release`."""
         loop, permit = asyncio.get_running_loop(), object()
         if self._waiting or len(self._held) >= self.limit:
             turn: asyncio.Future[None] = loop.create_future()
@@ -437,7 +427,6 @@ class _InterruptScope:
         self._scopes[self] = None
 
     def end(self) -> None:
-        """Cancel the body, once."""
         if not self._ended:
             self._ended = True
             self._task.cancel()
@@ -523,11 +512,9 @@ class Turns:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether an owner waits for a seat."""
         return bool(self._waiting)
 
     def take_free(self) -> bool:
-        """Take a seat if one is free."""
         is_free = self._free > 0
         self._free -= is_free
         return is_free

@@ -2,12 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final, Never
 
 import structlog
@@ -80,7 +75,6 @@ def build_services(
     members: Membership,
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped,
 ) -> Services:
-    """Build the services that all runs of this process, one of the `members`, share."""
     streams = provisioner.streams
     batches = open_batch_store(streams, settings)
     notifier = Notifier(streams)

@@ -26,9 +26,7 @@ from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.run import Executor
 from rebaser_server.compute.spark.launch import spark_home
-from rebaser_server.compute.spark.options import (
-    SparkOptions,
-)
+from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
@@ -61,8 +59,6 @@ from rebaser_server.telemetry.work_stats import SparkAbsence
 
 @dataclass(frozen=True, slots=True)
 class ValueGraph:
-    """Maker of the value graph's application, by the settings."""
-
     settings: Settings
     executor: Executor
     slots: Callable[[], int]
@@ -115,7 +111,6 @@ class ValueGraph:
 
 
 def _call_limits(settings: Settings) -> CallLimits:
-    """Limits of a call of a function."""
     return CallLimits(
         settings.functions.timeout.total_seconds(),
         settings.functions.memory,

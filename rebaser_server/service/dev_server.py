@@ -108,11 +108,7 @@ class _NatsProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> NatsAddresses:
-        """Start it; return its addresses, which later starts keep.
-
-        Raises:
-            NatsNotStarted: no binary, or the port is taken.
-        """
+        """Start it; return its addresses, which later starts keep. Raises `NatsNotStarted`."""
         port, monitoring = self._ports
         process = _start(self._directory, port, monitoring, self._sync, self._inherits)
         self._process = process
@@ -165,7 +161,6 @@ class _NatsProcess:
                     await asyncio.to_thread(self.stop)
 
     def stop(self) -> None:
-        """End it, if it runs. Blocks."""
         if self._process is not None:
             _stop(self._process)
 

@@ -71,7 +71,6 @@ def find_services(app: str) -> list[Service]:
 
 
 def run(services: Sequence[Service]) -> None:
-    """Serve until SIGTERM or SIGINT."""
     from rebaser_server.settings.redaction import redact_text  # noqa: PLC0415 - see `commands.serve`
     from rebaser_server.telemetry import logs  # noqa: PLC0415
 

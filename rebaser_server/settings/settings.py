@@ -58,8 +58,6 @@ Options = Annotated[dict[str, str], PlainSerializer(redact_values, when_used="js
 
 
 class SettingsGroup(BaseModel):
-    """Settings that belong together."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -317,8 +315,6 @@ class HistorySettings(SettingsGroup):
 
 
 class ChangeSetSettings(SettingsGroup):
-    """Treatment of closed change sets."""
-
     deleted_retention: Duration = timedelta(days=30)
     """Time after which the data of a deleted change set is removed."""
 
@@ -444,7 +440,6 @@ class Settings(BaseSettings):
 
 
 def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
-    """The variable of each setting, nested ones included."""
     fields: dict[str, Any] = (
         {name: field.annotation for name, field in group.model_fields.items()}
         if issubclass(group, BaseModel)

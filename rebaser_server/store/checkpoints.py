@@ -136,8 +136,6 @@ _DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
 
 @dataclass(frozen=True, slots=True)
 class GraphCheckpoint:
-    """A graph as of one commit."""
-
     commit: int
     metadata: dict[str, Any]
     """All parts of the checkpoint but the graph."""
@@ -160,7 +158,6 @@ def _read_checkpoint(
 
 
 def _read_heads(delta: CheckpointTable) -> list[Head]:
-    """The heads of all checkpoints in the table."""
     with translate_store_errors():
         heads = delta.heads()
         require_last(delta, heads)
@@ -173,7 +170,6 @@ def _read_head(delta: CheckpointTable) -> Head | None:
 
 
 def _read_metadata(delta: CheckpointTable, damage: str) -> dict[str, Any] | None:
-    """The last checkpoint without its graph, if there is one."""
     del damage
     head = _read_head(delta)
     return None if head is None else checkpoint_record(head)
@@ -200,8 +196,6 @@ def _read(
 
 
 class _Rows(NamedTuple):
-    """Rows of a table."""
-
     values: list[pa.RecordBatch]
     """Rows of values, without their kind."""
     others: pa.Table
@@ -487,21 +481,13 @@ class Checkpoints:
         return self._known.setdefault(change_set, _Known())
 
     def sound_versions(self, change_set: ChangeSet) -> Iterator[CheckpointTable]:
-        """The versions of the table that can be read whole, the latest first.
-
-        Raises:
-            OSError: the store cannot be read now.
-        """
+        """The versions of the table that can be read whole, the latest first; see the function."""
         return sound_versions(self._table_files(change_set), partial(self.table, change_set))
 
     def require_sound(self, change_set: ChangeSet) -> None:
         """Require that the table, if there is one, has exactly the rows that were written.
 
-        All of the table is read, also what `load` does not need.
-
-        Raises:
-            StoreDamaged: the table has other rows.
-            OSError: the store cannot be read now.
+        All of the table is read. Raises as the function.
         """
         delta = self.open(change_set)
         if delta is not None:
@@ -509,11 +495,7 @@ class Checkpoints:
                 require_sound(self._table_files(change_set), delta)
 
     def repair(self, change_set: ChangeSet) -> CheckpointTable | None:
-        """Turn a damaged table back to its last sound version; None: it had none, and is gone.
-
-        Raises:
-            OSError: the store failed.
-        """
+        """Turn a damaged table back to its last sound version, as the function does."""
         with translate_store_errors():
             # The table gets other versions under the same numbers, of which nothing is known.
             self._known.pop(change_set, None)

@@ -215,7 +215,6 @@ class _KeptRows:
         self.read, self.heads = read.result()
         """The digest of all rows, and the heads among them."""
         self.digest = kept.result()[0]
-        """Digest of the live rows."""
 
     def reader(self) -> pa.RecordBatchReader:
         """The live rows, once. Rows that were read take no memory any more."""

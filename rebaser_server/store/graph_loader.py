@@ -58,7 +58,6 @@ def hashes_column(
 
 
 def _hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
-    """All hashes in such a column, and the number that each value has."""
     rows = pa.chunked_array(column.fill_null(b"")).cast(pa.large_binary()).combine_chunks()
     rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows
     _, offsets, data = rows.buffers()
@@ -234,7 +233,6 @@ class _LiveRows:
             self._mask[rows] = True
 
     def take(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The items of the live rows, in their order."""
         return array if self.is_all else array[self.rows]
 
     def column(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -242,7 +240,6 @@ class _LiveRows:
         return column if self.is_all else column.filter(pa.array(self._mask))
 
     def positions(self) -> NDArray[np.int32]:
-        """The position of each live row in the result of `column`."""
         if self.is_all:
             return np.arange(self._count, dtype=np.int32)
         positions = np.cumsum(self._mask, dtype=np.int32)[self.rows]
@@ -345,7 +342,6 @@ def _statuses(column: pa.ChunkedArray) -> NDArray[np.uint8]:
 def _texts(
     rows: dict[str, pa.ChunkedArray], live: _LiveRows, statuses: NDArray[np.uint8]
 ) -> pa.Array:
-    """Texts or messages, in the order of `live.column`."""
     texts, messages = live.column(rows.pop("value")), rows.pop("message")
     is_without = (statuses == FAILED) | (statuses == BLOCKED)
     if is_without.any():

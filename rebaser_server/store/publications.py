@@ -34,11 +34,7 @@ from pyarrow.parquet import read_metadata
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_server.files import (
-    OrphanFiles,
-    SharedFiles,
-    delta_root,
-)
+from rebaser_server.files import OrphanFiles, SharedFiles, delta_root
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.store.table_files import translate_store_errors
 from rebaser_server.tables import DataFile, TableFiles
@@ -104,8 +100,6 @@ class HeadTables(NamedTuple):
 
 @dataclass(slots=True)
 class _Published:
-    """State of the published table of one value."""
-
     value: str
     key: str | None
     """Key of the table; None: the value is a table no more."""
@@ -117,12 +111,9 @@ class _Published:
 
 @dataclass(slots=True)
 class _Note:
-    """State of the published tables of one head."""
-
     head: str
     commit: int = 0
     tables: dict[str, _Published] = field(default_factory=dict)
-    """Published tables, by folder."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1).encode()
@@ -382,7 +373,6 @@ def _digest_of(name: str) -> str:
 
 
 def _files_in(delta: DeltaTable) -> tuple[list[str], list[int]]:
-    """Return the names and the sizes of the files of a version."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     names = [unquote(name) for name in actions["path"].to_pylist()]
     return names, actions["size_bytes"].to_pylist()

@@ -36,15 +36,12 @@ _SEALED: Final = re.compile(
 
 
 class RowDigest(NamedTuple):
-    """The digest of some rows."""
-
     rows: int = 0
     """Digest of all columns but `inputs`."""
     inputs: int | None = 0
     """Digest of the column `inputs`; None: it was not read."""
 
     def plus(self, other: "RowDigest") -> "RowDigest":
-        """The digest of the rows of both."""
         if self.inputs is None or other.inputs is None:
             return RowDigest((self.rows + other.rows) % _MODULUS, None)
         return RowDigest(
@@ -83,11 +80,7 @@ def seal(metadata: bytes, digest: RowDigest) -> bytes:
 
 
 def unseal(commit: int, text: str) -> Head:
-    """The head that has this text.
-
-    Raises:
-        StoreDamaged: the text is not as it was written.
-    """
+    """The head that has this text. Raises `StoreDamaged`: the text is not as it was written."""
     raw = text.encode()
     sealed = _SEALED.fullmatch(raw)
     if sealed is None:
@@ -101,11 +94,7 @@ def unseal(commit: int, text: str) -> Head:
 
 
 def heads_in(batch: pa.RecordBatch | pa.Table) -> list[Head]:
-    """The heads among these rows.
-
-    Raises:
-        StoreDamaged: one is not as it was written.
-    """
+    """The heads among these rows. Raises `StoreDamaged`: one is not as it was written."""
     is_head = pc.equal(batch["kind"], "head")
     if not pc.any(is_head).as_py():
         return []
@@ -162,7 +151,6 @@ class SealedDigest:
 
 
 def without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with plain columns in place of dictionaries."""
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in batch.schema

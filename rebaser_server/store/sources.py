@@ -64,16 +64,12 @@ _READ: Final = 1024 * 1024
 
 
 class NewestVersion(NamedTuple):
-    """The newest version of a table."""
-
     table: PinnedTable
     written: float
     """Time of its last change, in seconds since 1970: the same for each who looks."""
 
 
 class _Opened(NamedTuple):
-    """A version of a table that is about to be copied."""
-
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     """Rows; the iterator raises `NotATable`, also at its end, if they are not of that version."""
@@ -299,7 +295,6 @@ def _type_of(texts: Collection[str | None]) -> pa.DataType:
 def _partition_column(
     schema: pa.Schema, partitions: Mapping[str, Collection[str | None]]
 ) -> str | None:
-    """Return the column by which the copy is partitioned; None: it is not."""
     if len(partitions) != 1:
         return None
     [(name, values)] = partitions.items()

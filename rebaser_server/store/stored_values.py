@@ -86,15 +86,7 @@ class OpenTables:
     def table(
         self, checkpoints: Checkpoints, change_set: ChangeSet, min_rows: int
     ) -> OpenTable | None:
-        """The newest version of the table.
-
-        None: the table has fewer than `min_rows` rows, or there is none.
-
-        Raises:
-            LookupError: the table has no checkpoint.
-            NewerVersion: only a newer release can read the table.
-            OSError: the table is damaged, or the store cannot be read now.
-        """
+        """The newest version of the table; None, and raises, as `find_values`."""
         with translate_store_errors():
             kept = self._kept.pop(change_set, None)
             if kept is None or not _is_newest(checkpoints, change_set, kept):
@@ -109,7 +101,6 @@ class OpenTables:
             return kept
 
     def forget(self, change_set: ChangeSet) -> None:
-        """Forget the table, which the next query opens anew."""
         self._kept.pop(change_set, None)
 
 
@@ -126,8 +117,6 @@ def _quoted(text: str) -> str:
 
 
 class StoredValue(NamedTuple):
-    """A value as in its row."""
-
     id: str
     name: str | None
     value: str
@@ -140,8 +129,6 @@ class StoredValue(NamedTuple):
 
 
 class StoredValues(NamedTuple):
-    """Values as of a checkpoint."""
-
     commit: int
     commit_id: str | None
     """Id of that commit; None in a table of an early release."""

@@ -93,8 +93,6 @@ _HINT: Final = "_last_checkpoint"
 
 
 class FileContent(NamedTuple):
-    """Content of a Parquet file."""
-
     digest: RowDigest
     heads: list[Head]
 
@@ -104,7 +102,6 @@ class DeltaFile(NamedTuple):
 
     name: str
     size: int
-    """Size in bytes."""
     rows: int
 
 
@@ -118,15 +115,12 @@ class TableLog:
 
     @property
     def last(self) -> int:
-        """The last version that has an entry; -1 for none."""
         return max(self.entries, default=-1)
 
     def summed_up(self, version: int) -> int:
-        """The last version with a sum up to this one; -1 for none."""
         return max((each for each in self.sums if each <= version), default=-1)
 
     def repeats(self, summed_up: int) -> bool:
-        """Whether the entries of the log repeat all that this sum says."""
         return self.is_whole(summed_up, since=self.summed_up(summed_up - 1))
 
     def is_whole(self, version: int, since: int | None = None) -> bool:
@@ -157,7 +151,6 @@ class CheckpointTable(DeltaTable):
         return super().to_pyarrow_dataset(*args, **how | {"filesystem": self._own_files})
 
     def heads(self) -> list[Head]:
-        """Return the heads of all checkpoints in the table."""
         found = []
         for fragment in self.to_pyarrow_dataset().get_fragments():
             with fragment.open() as opened:
@@ -273,7 +266,6 @@ class DeltaFiles:
         self._require_files(added)
 
     def log(self) -> TableLog:
-        """The files of the log as they are now."""
         table_log = TableLog({}, {})
         for info in self._files.list_infos(f"{self._directory}/{_LOG}"):
             version, _, kind = info.base_name.partition(".")
@@ -346,7 +338,6 @@ class DeltaFiles:
                 raise StoreDamaged(f"{path} does not have the {file.rows} rows that were written")
 
     def _rows_of(self, path: str) -> int:
-        """Count the rows by the file's footer."""
         with translate_store_errors(path), self._files.open(path) as file:
             return int(read_metadata(file).num_rows)
 
@@ -375,7 +366,6 @@ class DeltaFiles:
 
 
 def data_files(delta: DeltaTable) -> list[DeltaFile]:
-    """The Parquet files of the table."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     columns = ("path", "size_bytes", "num_records")
     rows = zip(*(actions[name].to_pylist() for name in columns), strict=True)
@@ -395,7 +385,6 @@ def _sum(version: int) -> str:
 
 
 def _actions_in(payload: bytes, path: str) -> list[dict[str, Any]]:
-    """The actions of an entry of a table's log."""
     with translate_store_errors(path):
         actions = [json.loads(line) for line in payload.splitlines() if line]
     if not actions:

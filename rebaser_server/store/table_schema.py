@@ -190,7 +190,6 @@ def _names(graph: ReadableGraph, rows: NDArray[np.int32]) -> pa.Array:
 
 
 def _words_at(words: list[str], codes: NDArray[Any]) -> pa.Array:
-    """The word of each code; null for -1."""
     if not words:
         return pa.nulls(len(codes), pa.string())
     return pa.array(words, pa.string()).take(pa.array(codes, mask=codes.astype(np.int32) < 0))

@@ -64,6 +64,14 @@ def say_json(data: Any, *, indent: int | None = None) -> None:
     _write(sys.stdout, [json.dumps(data, indent=indent)])
 
 
+def say_result(plain: Any, *lines: object, as_json: bool) -> None:
+    """Print a result for programs, `plain` as JSON, or for people, the lines."""
+    if as_json:
+        say_json(plain)
+    else:
+        say(*lines)
+
+
 def say_script(text: str) -> None:
     """Print a text without changes; it must not contain foreign text."""
     _write(sys.stdout, [text])

@@ -77,11 +77,9 @@ class Table:
         self._table.add_row(*map(_number_or_cell, values))
 
     def add_section(self) -> None:
-        """Draw a line below the last row."""
         self._table.add_section()
 
     def show(self) -> None:
-        """Print it on stdout."""
         console().print(self._table)
 
 
@@ -95,19 +93,15 @@ Part = str | tuple[str, str]
 
 
 class Tree:
-    """Labels below labels."""
-
     def __init__(self, *label: Part, below: tree.Tree | None = None) -> None:
         """Begin a tree, or one below another tree."""
         text = _label(label)
         self._tree = tree.Tree(text) if below is None else below.add(text)
 
     def add(self, *label: Part) -> "Tree":
-        """Add a label below this one; return the tree that begins with that."""
         return Tree(*label, below=self._tree)
 
     def show(self) -> None:
-        """Print it on stdout."""
         console().print(self._tree)
 
 
@@ -117,23 +111,18 @@ def _label(parts: Iterable[Part]) -> Text:
 
 
 class ProgressBar:
-    """A bar on stderr, if that is a terminal."""
-
     def __init__(self, progress: Any, bar: Any) -> None:
         self._progress = progress
         self._bar = bar
 
     @property
     def is_seen(self) -> bool:
-        """Whether stderr is a terminal."""
         return not self._progress.disable
 
     def describe(self, what: str) -> None:
-        """Show what the program waits for."""
         self._progress.update(self._bar, description=visible(what))
 
     def draw(self, done: int, total: int) -> None:
-        """Fill the bar up to `done` of `total`."""
         self._progress.update(self._bar, completed=done, total=total)
 
 

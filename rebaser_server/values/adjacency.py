@@ -83,7 +83,6 @@ class Adjacency:
         return taken
 
     def inputs(self, index: int) -> list[int]:
-        """The inputs of a value, in the order of its arguments."""
         if index in self._dangling:
             self._prune(index)
         columns = self._columns
@@ -94,7 +93,6 @@ class Adjacency:
         return refs
 
     def set_inputs(self, index: int, signature: int, refs: list[int]) -> None:
-        """Give inputs to a value that has none."""
         columns = self._columns
         columns.signature.at[index] = signature
         columns.start.at[index] = self._refs.count
@@ -130,7 +128,6 @@ class Adjacency:
             self.compact()
 
     def clear_inputs(self, index: int) -> None:
-        """Take away all inputs of a value."""
         self._pairs = None
         self._columns.flags.at[index] |= IN_DELTA
         self._columns.signature.at[index] = NO_INPUTS
@@ -365,7 +362,6 @@ class TopologicalOrder:
         self._lowest = int(ranks.min(initial=0))
 
     def next_rank(self) -> int:
-        """A rank above every other."""
         self.highest += 1
         return self.highest
 

@@ -154,7 +154,6 @@ def _quoted(values: pa.Array) -> pa.Array:
 
 
 def _widths(column: pa.Array) -> NDArray[np.int64]:
-    """Number of inputs that each row has in this argument."""
     if not pa.types.is_list(column.type):
         return _mask(column.is_valid()).astype(np.int64)
     lengths: NDArray[Any] = pc.list_value_length(column).fill_null(0).to_numpy()
@@ -202,8 +201,6 @@ def _raw_inputs(updates: TableUpdates) -> NDArray[Any]:
 
 @dataclass(slots=True)
 class RebaseResult:
-    """A batch as performed, and the corrections that made it so."""
-
     updates: Sequence[AnyUpdate] = field(default_factory=list)
     corrections: list[Correction] = field(default_factory=list)
     dirty: bool = False
@@ -292,7 +289,6 @@ class _RegularBatch:
         return cls(arrays, indices, has_func, wiring, ranks)
 
     def apply(self, graph: Graph, sequence: int) -> bool:
-        """Apply the batch; return whether it left roots."""
         dirty = self._put_funcs(graph, sequence)
         is_new = self.indices < 0
         indices = self.indices.copy()
@@ -324,7 +320,6 @@ class _RegularBatch:
         return dirty
 
     def _assign_sources(self, graph: Graph, indices: _Indices) -> _Rows:
-        """Assign the sources whose values change; return their rows."""
         rows = np.flatnonzero(~self.has_func)
         texts = self.arrays.texts_of(~self.has_func)
         known = graph.texts_of(indices[rows])
@@ -373,7 +368,6 @@ def _are_regular(graph: Graph, arrays: BatchArrays, indices: _Indices, has_func:
 
 
 def _keep_names(graph: Graph, arrays: BatchArrays, indices: _Indices) -> bool:
-    """Whether the values that are put again keep their names."""
     rows = np.flatnonzero((indices >= 0) & arrays.is_put)
     given = arrays.names.take(pa.array(rows))
     text_rows = graph.columns.name.buffer[indices[rows]]

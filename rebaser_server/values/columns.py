@@ -122,7 +122,6 @@ class GrowableArray:
         self.count += 1
 
     def extend(self, items: Any) -> None:
-        """Append `items`."""
         more = len(items)
         if self.count + more > len(self.buffer):
             self._reserve(more)
@@ -228,7 +227,6 @@ class Columns:
         return self._size.count
 
     def append(self, raw_id: bytes, text: int, rank: int) -> int:
-        """Add a source; return its index."""
         index = self.count
         if index == len(self.ids.buffer):
             self._grow(max(2 * index, _MIN_CAPACITY))
@@ -306,7 +304,6 @@ class TextColumn:
 
     @property
     def nbytes(self) -> int:
-        """Approximate memory of the texts."""
         return self._bytes + _OBJECT * len(self._tail)
 
     def snapshot(self) -> "TextColumn":
@@ -315,7 +312,6 @@ class TextColumn:
         return TextColumn(*self._chunks)
 
     def add(self, text: str) -> int:
-        """Append one text; return its row."""
         self.may_refer = self.may_refer or REFERENCE in text
         self._tail.append(text)
         self._bytes += len(text) + 8
@@ -410,7 +406,6 @@ NO_INPUTS: Final = 0
 
 
 def _bytes_of(texts: pa.Array) -> bytes:
-    """Return all texts as one."""
     _, offsets, data = texts.buffers()
     if not len(texts) or data is None:
         return b""
@@ -480,14 +475,12 @@ class Signatures:
 
 
 def indptr_of(widths: NDArray[Any]) -> NDArray[np.int64]:
-    """The start of each row, and the end of the last one."""
     bounds = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=bounds[1:])
     return bounds
 
 
 def gather_rows(pool: NDArray[Any], starts: NDArray[Any], widths: NDArray[Any]) -> NDArray[Any]:
-    """The items of these rows of `pool`, row after row."""
     bounds = indptr_of(widths)
     shift = np.repeat(starts - bounds[:-1], widths)
     shift += np.arange(bounds[-1])

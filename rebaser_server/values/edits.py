@@ -144,7 +144,6 @@ def _func_changes(
 
 
 def _without(old: Definition, gone: set[str]) -> Definition:
-    """The definition without the inputs in `gone`."""
     if old is None or not old.inputs or gone.isdisjoint(ids_in(old.inputs)):
         return old
     return old.model_copy(update={"inputs": without(old.inputs, gone)})
@@ -178,8 +177,6 @@ def _minimal_update(old: Definition, new: PutValue) -> Iterable[AnyUpdate]:
 
 @dataclass(slots=True)
 class Edit:
-    """The branch's edit of one value."""
-
     ours: PutValue | SetValue | SetInputs | RemoveValue
     """The branch's update: the value's whole definition, only its value, only its inputs, or its
     removal."""
@@ -191,8 +188,6 @@ class Edit:
 
 @dataclass(slots=True)
 class FuncEdit:
-    """The branch's edit of one function."""
-
     ours: PutFunc | RemoveFunc
     base: PutFunc | None
 
@@ -213,7 +208,6 @@ class Edits:
     """Value → edited values that take it as an input, or once did."""
 
     def head_view(self, graph: Graph) -> DefinitionView:
-        """Head as far as the branch, which has this graph, has merged it."""
         return DefinitionView(
             lambda i: self.theirs[i] if i in self.theirs else value_definition(graph, i),
             lambda i: self.their_funcs[i] if i in self.their_funcs else func_definition(graph, i),
@@ -254,7 +248,6 @@ class Edits:
         self.funcs.setdefault(func_id, FuncEdit(update, base)).ours = update
 
     def restore(self, value_id: str, edit: Edit) -> None:
-        """Add an edit as it was stored."""
         self.values[value_id], self.theirs[value_id] = edit, edit.base
         self._index_inputs(value_id, edit)
 

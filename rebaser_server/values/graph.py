@@ -47,8 +47,6 @@ from rebaser_server.values.indexes import (
 
 
 class ReadableGraph:
-    """The columns of a graph, and bulk reads of them."""
-
     columns: Columns
     signatures: Signatures
     texts: TextColumn
@@ -58,7 +56,6 @@ class ReadableGraph:
     func_ids: list[str]
     """Ids of functions that values use, or used."""
     count: int
-    """Number of values."""
     _ids: IdIndex
     _scratch: NDArray[np.int32] | None = None
 
@@ -84,7 +81,6 @@ class ReadableGraph:
         return raw.decode()
 
     def snapshot_ids(self, columns: Columns) -> IdIndex:
-        """The index of ids for a snapshot of the columns."""
         return self._ids.snapshot(columns)
 
     def ids_of(self, indices: NDArray[Any]) -> pa.StringArray:
@@ -95,7 +91,6 @@ class ReadableGraph:
         return self.texts.take(self.columns.text.buffer[indices])
 
     def text_sizes(self, indices: NDArray[Any]) -> NDArray[np.int64]:
-        """Bytes of each text of `texts_of`."""
         return self.texts.sizes(self.columns.text.buffer[indices])
 
     def borrow_scratch(self) -> NDArray[np.int32]:
@@ -211,11 +206,9 @@ class _GraphData(ReadableGraph):
         return np.flatnonzero(self.columns.status.all != REMOVED)
 
     def users_of(self, func_id: str) -> set[str]:
-        """The values that a function computes."""
         return {self.id_at(index) for index in self._users_of(func_id).tolist()}
 
     def user_count(self, func_id: str) -> int:
-        """Number of values that a function computes."""
         func_index = self._func_indices.get(func_id)
         return 0 if func_index is None else int(self._users[func_index])
 
@@ -329,7 +322,6 @@ class Value:
 
     @property
     def dependents(self) -> set[str]:
-        """Values that take this one as an input."""
         return set(map(self._graph.id_at, self._graph.adjacency.dependents(self.index)))
 
     @property
@@ -390,8 +382,6 @@ class ValuesById(Mapping[str, Value]):
 
 
 class _ValuesInOrder(ValuesView[Value]):
-    """The values, without a lookup of their ids."""
-
     _mapping: ValuesById
 
     def __iter__(self) -> Iterator[Value]:
@@ -523,7 +513,6 @@ class Graph(_GraphData):
         return [Value(self, dependent) for dependent in dependents]
 
     def rename(self, value: Value, name: str | None) -> None:
-        """Give `value` a name that is free, or none."""
         self.names.assign(value.index, name)
         self.touched.mark(value.index)
 

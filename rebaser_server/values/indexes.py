@@ -44,7 +44,6 @@ def hash_of(raw: bytes) -> int:
 
 
 def hashes_of(ids: NDArray[Any]) -> Hashes:
-    """The hash of each of an array of ids."""
     words = np.ascontiguousarray(ids, f"S{ID_BYTES}").view(_WORDS)
     mixed: Hashes = np.zeros(len(ids), np.uint64)
     for name, factor in zip("abcd", _FACTORS, strict=True):
@@ -83,7 +82,6 @@ class HashIndex:
         self.insert_unique(hashes, indices, lambda rows, _others: np.zeros(len(rows), np.bool_))
 
     def renumber(self, kept: NDArray[np.int64], count: int) -> None:
-        """Replace each of `count` indices by its position in `kept`."""
         positions = np.full(count + 1, -1, np.int32)  # the last one for empty entries
         positions[kept] = np.arange(len(kept), dtype=np.int32)
         self._table = positions[self._table]
@@ -130,7 +128,6 @@ class HashIndex:
         hashes: Hashes,
         matches: Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.bool_]],
     ) -> NDArray[np.int32]:
-        """The index of each hash, or -1; `matches` compares rows of `hashes` with indices."""
         table, mask = self._table, len(self._table) - 1
         indices = np.full(len(hashes), -1, np.int32)
         rows = np.arange(len(hashes))
@@ -197,7 +194,6 @@ class IdIndex:
         return self._hash_index.find(hashes_of(ids), lambda rows, met: own[met] == ids[rows])
 
     def add_all(self) -> None:
-        """Add the ids of all indices that were added to the columns."""
         self._index_recent()
 
     def add(self, value_id: str, index: int) -> None:
@@ -453,7 +449,6 @@ class Touched(AbstractSet[str]):
             self._marked.append(index)
 
     def mark_all(self, indices: NDArray[Any]) -> None:
-        """Mark values, each of which comes once."""
         flags = self._columns.flags.buffer
         fresh = indices[flags[indices] & TOUCHED == 0]
         flags[fresh] |= np.uint8(TOUCHED)
@@ -504,7 +499,6 @@ class Roots(Mapping[str, int]):
         indices.append(index)
 
     def mark_all(self, indices: NDArray[Any], sequence: int) -> None:
-        """Mark values, each of which comes once."""
         roots = self._columns.root.buffer
         self._count += int(np.count_nonzero(roots[indices] == 0))
         self._append(sequence, indices[roots[indices] != sequence])

@@ -34,8 +34,6 @@ from rebaser_server.values.rebase import rebase
 
 
 class MergeResult(NamedTuple):
-    """Changes that a merge of head makes."""
-
     updates: list[AnyUpdate]
     """Updates of the branch's graph."""
     theirs: list[AnyUpdate]

@@ -126,8 +126,6 @@ def rebase(
 
 
 class _Rebaser:
-    """Applies one batch to the graph."""
-
     def __init__(self, graph: Graph, sequence: int, repeated: IsRepeated | None) -> None:
         self._graph = graph
         self._repeated = repeated
@@ -318,7 +316,6 @@ def references_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
 
 
 def functions_in(updates: Sequence[AnyUpdate]) -> Iterator[PutFunc]:
-    """Yield the functions that updates put."""
     if isinstance(updates, PlainUpdates):
         updates = updates.columns.funcs
     elif isinstance(updates, TableUpdates):

@@ -163,11 +163,11 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
     async def answer_nothing(question: Msg) -> None:
         asked.add(question.subject)
 
-    mute = {streams.values(change_set), streams.provenance(change_set)}
-    mute |= {streams.differences(change_set), streams.outcomes(change_set)}
+    mute = {streams.queries(change_set, "values"), streams.queries(change_set, "provenance")}
+    mute |= {streams.queries(change_set, "differences"), streams.outcomes(change_set)}
     for subject in mute:
         await deployment.nc.subscribe(subject, cb=answer_nothing)
-    await deployment.nc.subscribe(streams.reverts(change_set), cb=ask_later)
+    await deployment.nc.subscribe(streams.queries(change_set, "reverts"), cb=ask_later)
     await deployment.js.connection.ping(30)  # another connection must not ask before
     async with connect(deployment.nats.url) as client:
         reader, steps = client.change_set(*change_set), client.change_set(*change_set).progress()
@@ -183,7 +183,7 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
             reader.difference(),
             reader.plan_revert(1),
         )
-        await eventually(lambda: asked == {*mute, streams.reverts(change_set)})
+        await eventually(lambda: asked == {*mute, streams.queries(change_set, "reverts")})
 
     await eventually(lambda: all(each.done() for each in waiting))
     assert ends(waiting) == [ClientClosed] * len(waiting)

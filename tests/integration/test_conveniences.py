@@ -14,7 +14,7 @@ import pytest
 
 from rebaser_client import errors
 from rebaser_core.errors import ClientError
-from rebaser_server.commands.completion import SHELLS
+from rebaser_server.commands.declarations import SHELLS
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commands.support.execution import hint_for
 from tests.helpers.batches import ExampleGraph

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.doctor.history_checks import check_history
+from rebaser_server.doctor.checks import check_history
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round

@@ -7,9 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.doctor.checks import repair
-from rebaser_server.doctor.findings import Severity
-from rebaser_server.doctor.history_checks import check_history
+from rebaser_server.doctor.checks import Severity, check_history, repair
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of

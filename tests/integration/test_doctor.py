@@ -19,7 +19,7 @@ from rebaser_server.commands.doctor import examine  # the command, in this proce
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.files import CHANGE_SETS
+from rebaser_server.files import CHANGE_SETS, IN_NATS
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.handlers import Context, Service
@@ -88,6 +88,24 @@ async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any)
     assert all(row["repaired"] for row in repaired)
     tasks = await deployment.js.stream_subjects(streams.tasks_stream)
     assert set(tasks) == {streams.task(asked), streams.task(due)}
+
+
+async def test_services_whose_states_are_in_nats_have_nothing(
+    deployment: Deployment, capsys: Any
+) -> None:
+    store = deployment.settings.store.model_copy(update={"root": IN_NATS})
+    deployment.settings = deployment.settings.model_copy(update={"store": store})
+    service, working = Service("bells"), Working(deployment)
+
+    @service.handler
+    def ring(ctx: Context[None]) -> None:
+        pass
+
+    async with working.worker(service):
+        await working.key("bells", "k-1").call("ring")
+        await deployment.at_rest()
+
+    assert await doctor(deployment, capsys) == (Exit.OK, [])
 
 
 @pytest.mark.parametrize("loss", ["purged", "deleted"])

@@ -13,7 +13,7 @@ from rebaser_core.errors import NotConfirmed, QueueFull
 from rebaser_core.jetstream import ApiError, JetStream, StreamConfig
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.arguments import Exit
-from rebaser_server.doctor import nats_checks
+from rebaser_server.doctor import checks
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, deployed, new_change_sets
@@ -88,7 +88,7 @@ async def test_a_server_that_answers_and_cannot_write_is_found(deployment: Deplo
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))  # octets of a file
     impatient = JetStream(deployment.nc, timeout=3)
 
-    found = nats_checks.room(provisioner_of(impatient, deployment.settings), None)
+    found = checks.room(provisioner_of(impatient, deployment.settings), None)
     [finding] = [finding async for finding in found]
 
     assert finding.what.startswith("a trial write is not confirmed: ")

@@ -13,7 +13,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.queries import ProvenanceQueryV1, ProvenanceReplyV1
 from rebaser_server.commit_log.log import CommitLog, CommitLogReader
 from rebaser_server.commit_log.state import Retention
-from rebaser_server.doctor.history_checks import check_history
+from rebaser_server.doctor.checks import check_history
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.comparisons import changes_of, plan_revert

@@ -62,7 +62,9 @@ async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
         id=request, workspace_id=others.workspace_id, change_set_id=others.change_set_id
     )
 
-    read = await asked(deployment, deployment.streams.values(own), values_question(others))
+    read = await asked(
+        deployment, deployment.streams.queries(own, "values"), values_question(others)
+    )
     told = await asked(deployment, deployment.streams.outcomes(own), OutcomeQuery.encode(outcome))
 
     values = ValuesReply.decode(read.headers, read.data)
@@ -101,7 +103,7 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
     assert daemon.process.poll() is None
     old = await asked(
         deployment,
-        deployment.streams.values(change_set),
+        deployment.streams.queries(change_set, "values"),
         values_question(change_set, which=[*texts][2:]),
     )
     assert "X-Reply-Pieces" in ValuesReply.decode(old.headers, old.data).error
@@ -120,7 +122,9 @@ async def test_an_answer_of_too_many_bytes_comes_in_pages(deployment: Deployment
     async with deployment.answering(QueryBounds(answer_bytes=MIB)).serve():
         pages = await reader.values()
         old = await asked(
-            deployment, deployment.streams.values(change_set), values_question(change_set)
+            deployment,
+            deployment.streams.queries(change_set, "values"),
+            values_question(change_set),
         )
 
     assert [*pages] == sorted(ids)
@@ -173,7 +177,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     archive_of = served.values._open_loader
     counted = Counted(archive_of, gate)
     served.values._open_loader = counted
-    subject, inbox = deployment.streams.values(change_set), deployment.nc.new_inbox()
+    subject, inbox = deployment.streams.queries(change_set, "values"), deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
     headers, payload = values_question(change_set, which=["x" * 60_000, value])
     async with served.serve():
@@ -215,7 +219,7 @@ async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
     heard = await deployment.nc.subscribe(inbox)
     async with served.serve():
         for _ in range(400):
-            subject = deployment.streams.values(busy)
+            subject = deployment.streams.queries(busy, "values")
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         refused = await heard.next_msg(timeout=60)
         found = await deployment.client.change_set(*other).values(value)
@@ -287,7 +291,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
             inboxes.append(await nc.subscribe(nc.new_inbox()))
             headers, payload = values_question(change_set)
             headers[REPLY_TIMEOUT] = "0.01" if number == 4 else "60"
-            where = deployment.streams.values(change_set)
+            where = deployment.streams.queries(change_set, "values")
             await nc.publish(where, payload, reply=inboxes[-1].subject, headers=headers)
         await nc.flush()
         await asyncio.sleep(0.1)  # until the fifth asker has left

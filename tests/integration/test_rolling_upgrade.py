@@ -12,7 +12,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.requests import Reply
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import SuccessStatusV3
-from rebaser_server.doctor.history_checks import check_history
+from rebaser_server.doctor.checks import check_history
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually

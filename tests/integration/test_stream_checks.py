@@ -6,8 +6,7 @@ import pytest
 
 from rebaser_core.jetstream import JetStream, NatsUnreachable
 from rebaser_server.cluster.nats_writes import _matches
-from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.doctor.nats_checks import streams
+from rebaser_server.doctor.checks import Finding, Severity, streams
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

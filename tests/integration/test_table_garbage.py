@@ -29,8 +29,7 @@ from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
 from rebaser_server.commit_log.garbage_collection import CONDEMNED
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
-from rebaser_server.doctor.findings import Severity
-from rebaser_server.doctor.history_checks import check_history
+from rebaser_server.doctor.checks import Severity, check_history
 from rebaser_server.files import SharedFiles, table_directory
 from rebaser_server.graph_application.commands import recompute
 from rebaser_server.graph_application.content import graph_of

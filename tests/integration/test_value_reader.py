@@ -211,7 +211,7 @@ async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: D
     [change_set], value, died = new_change_sets(1), new_id(), asyncio.Event()
     await deployment.start()
     await commit_of(deployment, change_set, [put(value, 1)])
-    subject = deployment.streams.values(change_set)
+    subject = deployment.streams.queries(change_set, "values")
     dying = await deployment.nc.subscribe(subject, queue=QUEUE)
 
     async def die() -> None:

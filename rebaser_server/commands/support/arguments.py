@@ -24,30 +24,12 @@ from rebaser_server.terminal.lines import ask, say_script, visible
 
 if TYPE_CHECKING:
     from rebaser_core.ids import RequestId
-    from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
 
 _HELP: Final = ("-h", "--help")
 
 _NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 """Pattern of a number, which is no option; argparse's own pattern has no exponents."""
-
-
-_REPLACED: Final = {
-    "complete": "`rebaser completion names`",
-    "change-sets delete": "`rebaser change-sets abandon --delete`",
-    "change-sets rename": "`rebaser change-sets describe --rename NAME`",
-    "pauses": "`rebaser pause`",
-    "plan": "`rebaser load --dry-run`",
-    "tables head": "`rebaser tables show --rows ROWS`",
-    "tables lineage": "`rebaser tables show --lineage`",
-    "tables ls": "`rebaser tables`",
-    "tasks": "`rebaser queue --tasks`",
-    "use": "the variable REBASER_ADDRESS",
-    "values tree": "`rebaser values --tree`",
-    "watch": "`rebaser log --follow`",
-}
-"""Replacements of commands that are no more, and that people may still type."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -80,6 +62,14 @@ class Parser(argparse.ArgumentParser):
             if lines:
                 parts.append("\n".join([f"{title}:", *lines]))
         return "\n\n".join([*parts, self.epilog or ""]) + "\n"
+
+    def flag(self, name: str, about: str) -> None:
+        """Declare an option without a value."""
+        self.add_argument(name, action="store_true", help=about)
+
+    def commit(self, name: str, about: str) -> None:
+        """Declare an option that takes the number of a commit."""
+        self.add_argument(name, type=commit_number, metavar="COMMIT", help=about)
 
     def error(self, message: str) -> Never:
         super().error(visible(message))
@@ -123,7 +113,6 @@ class Parser(argparse.ArgumentParser):
         return self, [word for word in words if not word.startswith("-")]
 
     def positionals(self) -> set[str]:
-        """Arguments of the command that are no options."""
         return {action.dest for action in self._actions if not action.option_strings}
 
     def _groups(self) -> list[Any]:
@@ -145,8 +134,6 @@ class Parser(argparse.ArgumentParser):
             words = list(sys.argv[1:] if args is None else args)
             self._refuse_option_before_command(words)
             known = (*_HELP, *(groups[0].choices or ()))
-            if words and (now := _REPLACED.get(f"{self.prog} {words[0]}".partition(" ")[2])):
-                self.error(f"`{self.prog} {words[0]}` is {now} now")
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
@@ -169,9 +156,8 @@ class Parser(argparse.ArgumentParser):
             parsed = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
-        for (
-            action
-        ) in self._actions:  # argparse takes a second -- for an argument, and then for none
+        for action in self._actions:
+            # argparse takes a second -- for an argument, and then for none
             one = not action.option_strings and action.nargs is None
             if one and getattr(parsed[0], action.dest, None) == []:
                 self.error(f"the following arguments are required: {action.metavar or action.dest}")
@@ -225,9 +211,6 @@ _COMPLETERS: Final = {
 Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
 """Function that runs a command. It returns the exit code; None stands for 0."""
 
-DeploymentHandler = Callable[["Deployment", argparse.Namespace], Coroutine[Any, Any, int | None]]
-"""Function that runs a command with a connection to NATS."""
-
 Validator = Callable[[argparse.Namespace], str | None]
 """Function that returns the fault of the arguments taken together, or None."""
 
@@ -255,7 +238,7 @@ def make_group(
 def add_command(
     commands: Any,
     name: str,
-    handler: Handler,
+    handler: Handler | str,
     *,
     about: str,
     validate: Validator = lambda _: None,
@@ -264,7 +247,8 @@ def add_command(
 ) -> Parser:
     """Declare a command, with `--json` unless it prints no result, and `--csv` if it prints rows.
 
-    Arguments to which `validate` objects end the command before it connects to NATS.
+    `handler`: a function, or the name of one below `rebaser_server.commands`, as `load:load`, which
+    is imported when the command runs. Arguments to which `validate` objects end the command before.
     """
     parser: Parser = commands.add_parser(name, help=about, description=about)
     parser.set_defaults(parser=parser, handler=handler, validate=validate, action=name)
@@ -274,23 +258,6 @@ def add_command(
     if csv:
         forms.add_argument("--csv", action="store_true", help="print rows as CSV")
     return parser
-
-
-def with_deployment(handler: DeploymentHandler) -> Handler:
-    """The handler, given a connection to the deployment that the settings name."""
-
-    @functools.wraps(handler)
-    async def connected(settings: "Settings", arguments: argparse.Namespace) -> int | None:
-        from rebaser_server.commands.support.deployment import name_change_sets, open_deployment
-
-        async with open_deployment(settings) as deployment:
-            try:
-                return await handler(deployment, arguments)
-            except RebaserError as error:
-                await name_change_sets(deployment, error)
-                raise
-
-    return connected
 
 
 def request_id(text: str) -> "RequestId":
@@ -364,24 +331,14 @@ def add_address_and_names(parser: argparse.ArgumentParser, *, about: str) -> Non
     _completed(parser.add_argument("name", nargs="*", metavar="NAME", help=about))
 
 
-def add_workspace(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+def add_workspace(parser: argparse.ArgumentParser) -> None:
     """Declare `workspace`: a word, or None if left out."""
-    if required:
-        about = "name or id of the workspace"
-        _completed(parser.add_argument("workspace", metavar="WORKSPACE", help=about))
-        return
-    _completed(
-        parser.add_argument(
-            "workspace",
-            nargs="?",
-            metavar="WORKSPACE",
-            help=f"name or id of the workspace (default: that of {IN_USE})",
-        )
-    )
+    about = f"name or id of the workspace (default: that of {IN_USE})"
+    _completed(parser.add_argument("workspace", nargs="?", metavar="WORKSPACE", help=about))
 
 
-def add_value(parser: argparse.ArgumentParser, name: str, about: str) -> None:
-    """Declare an argument that names a value."""
+def add_named(parser: argparse.ArgumentParser, name: str, about: str) -> None:
+    """Declare an argument that names a workspace or a value."""
     _completed(parser.add_argument(name, metavar=name.upper(), help=about))
 
 
@@ -394,7 +351,6 @@ def too_many_addresses(arguments: argparse.Namespace) -> str | None:
 
 
 def _completed(argument: argparse.Action) -> None:
-    """Let a shell complete the argument: see `completion`."""
     vars(argument)["complete"] = _COMPLETERS  # an attribute of shtab's
 
 
@@ -449,7 +405,6 @@ def read_text(file: Path) -> str:
 
 
 async def confirmed(question: str) -> bool:
-    """Whether the person at the terminal answers yes."""
     import asyncio
 
     answer = await asyncio.to_thread(ask, f"{question} [y/N]")
@@ -499,14 +454,13 @@ class NotInTime(RebaserError):
     """The awaited event did not happen within the command's `--timeout`."""
 
 
-def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
+def add_wait(parser: Parser, about: str = _COMPUTED) -> None:
     """Declare `--wait` and `--timeout`."""
-    parser.add_argument("--wait", action="store_true", help=about)
+    parser.flag("--wait", about)
     add_timeout(parser)
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
-    """Declare `--timeout`."""
     parser.add_argument(
         "--timeout",
         type=_seconds,

@@ -4,13 +4,15 @@ An operation that NATS does not permit to this user ends a command at once, not 
 pause is described by its scope, and by the command that ends it.
 """
 
+import argparse
 import asyncio
+import functools
 import re
 import shlex
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 import nats.errors
 
@@ -23,6 +25,8 @@ from rebaser_core.records import PauseScope, enclosing_scopes
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
+from rebaser_server.commands.support.arguments import Handler
+from rebaser_server.ops.answers import all_answers
 from rebaser_server.runtime.tasks import background, wait_forever
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
@@ -171,6 +175,23 @@ async def name_change_sets(deployment: Deployment, error: RebaserError) -> None:
     error.args = (text,)
 
 
+def with_deployment(
+    handler: Callable[[Deployment, argparse.Namespace], Coroutine[Any, Any, int | None]],
+) -> Handler:
+    """The handler, given a connection to the deployment that the settings name."""
+
+    @functools.wraps(handler)
+    async def connected(settings: Settings, arguments: argparse.Namespace) -> int | None:
+        async with open_deployment(settings) as deployment:
+            try:
+                return await handler(deployment, arguments)
+            except RebaserError as error:
+                await name_change_sets(deployment, error)
+                raise
+
+    return connected
+
+
 @asynccontextmanager
 async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
     """Connect while the body runs.
@@ -214,7 +235,6 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
     Both come from the Rebasers, or from a trial if the user may try.
     """
     from rebaser_server.cluster.nats_writes import permissions, unwritten
-    from rebaser_server.ops.answers import all_answers
 
     reports = await all_answers(streams.js.nc, streams.join(_STATUS), _STATUS_TIMEOUT)
     for report in reports:
@@ -225,15 +245,14 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
     return None if problem is None else (problem.what, problem.remedy)
 
 
-async def describe(deployment: "Deployment", scope: PauseScope) -> str:
-    """Description of the scope, by name."""
+async def describe(deployment: Deployment, scope: PauseScope) -> str:
     if scope.workspace_id is None:
         return "everything"
     return f"{_kind(scope)} {await _name(deployment, scope)!r}"
 
 
 async def warn_if_paused(
-    deployment: "Deployment", change_set: ChangeSet, waiting: str = "the request"
+    deployment: Deployment, change_set: ChangeSet, waiting: str = "the request"
 ) -> None:
     """Warn on stderr if `waiting` will wait for the end of a pause."""
     text = await pause_text(deployment, change_set, waiting)
@@ -241,7 +260,7 @@ async def warn_if_paused(
         complain(text)
 
 
-async def pause_text(deployment: "Deployment", change_set: ChangeSet, waiting: str) -> str | None:
+async def pause_text(deployment: Deployment, change_set: ChangeSet, waiting: str) -> str | None:
     """Text on the pause that keeps `waiting` back, with the command that ends it, if any."""
     from rebaser_server.cluster.pauses import PauseStore
 
@@ -253,7 +272,7 @@ async def pause_text(deployment: "Deployment", change_set: ChangeSet, waiting: s
     return None
 
 
-async def resume_hint(deployment: "Deployment", scope: PauseScope) -> str:
+async def resume_hint(deployment: Deployment, scope: PauseScope) -> str:
     """The command that ends the pause."""
     return f"`rebaser resume {shlex.quote(await _name(deployment, scope))}`"
 
@@ -262,7 +281,7 @@ def _kind(scope: PauseScope) -> str:
     return "workspace" if scope.change_set_id is None else "change set"
 
 
-async def _name(deployment: "Deployment", scope: PauseScope) -> str:
+async def _name(deployment: Deployment, scope: PauseScope) -> str:
     """Words that name the scope in `rebaser pause`; for a head `shop/head`."""
     addresses = deployment.client.addresses
     if scope.workspace_id is None:

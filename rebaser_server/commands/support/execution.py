@@ -6,7 +6,9 @@ A hint says what a person can do about an error.
 import argparse
 import asyncio
 import os
-from typing import Any, Final
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -28,7 +30,7 @@ from rebaser_core.errors import (
 )
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
 from rebaser_core.jetstream.errors import AccountLimit, LoginRefused
-from rebaser_server.commands.support.arguments import Exit, NotInTime, limited
+from rebaser_server.commands.support.arguments import Exit, Handler, NotInTime, limited
 from rebaser_server.commands.support.deployment import NotPermitted
 from rebaser_server.errors import (
     DeploymentInconsistent,
@@ -49,176 +51,116 @@ from rebaser_server.settings.settings import (
 from rebaser_server.telemetry import tracing
 from rebaser_server.terminal.lines import complain
 
-_HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
-    (
-        NotPermitted,
-        (
-            "Commands need an operator's permissions: set REBASER_NATS__USER and its password, or "
-            "its credentials."
-        ),
+_HINTS: Final[Mapping[type[BaseException], str]] = {
+    NotPermitted: (
+        "Commands need an operator's permissions: set REBASER_NATS__USER and its password, or its "
+        "credentials."
     ),
-    (
-        TlsFailed,
-        (
-            "NATS answers, and TLS fails. REBASER_NATS__TLS__CA has the authority of NATS's "
-            "certificate, …__HOSTNAME the name in it where the URL has another; …__CERTIFICATE "
-            "and …__KEY are ours, where NATS asks for them. A URL that begins with tls://, or "
-            "REBASER_NATS__TLS__CA, wants TLS."
-        ),
+    TlsFailed: (
+        "NATS answers, and TLS fails. REBASER_NATS__TLS__CA has the authority of NATS's "
+        "certificate, …__HOSTNAME the name in it where the URL has another; …__CERTIFICATE and "
+        "…__KEY are ours, where NATS asks for them. A URL that begins with tls://, or "
+        "REBASER_NATS__TLS__CA, wants TLS."
     ),
-    (
-        LoginRefused,
-        (
-            "NATS answers, and does not take this login. REBASER_NATS__USER and …__PASSWORD, "
-            "…__TOKEN, …__CREDS or …__NKEY are it, or user and password in REBASER_NATS__URL; "
-            "credentials may have expired."
-        ),
+    LoginRefused: (
+        "NATS answers, and does not take this login. REBASER_NATS__USER and …__PASSWORD, …__TOKEN, "
+        "…__CREDS or …__NKEY are it, or user and password in REBASER_NATS__URL; credentials may "
+        "have expired."
     ),
-    (
-        NatsUnreachable,
-        (
-            "Does NATS run there? REBASER_NATS__URL is the address; `rebaser up` runs NATS on this "
-            "machine."
-        ),
+    NatsUnreachable: (
+        "Does NATS run there? REBASER_NATS__URL is the address; `rebaser up` runs NATS on this "
+        "machine."
     ),
-    (
-        NotInTime,
-        (
-            "`rebaser log ADDRESS` shows which requests were applied, `rebaser dvu status` which "
-            "updates run."
-        ),
+    NotInTime: (
+        "`rebaser log ADDRESS` shows which requests were applied, `rebaser dvu status` which "
+        "updates run."
     ),
-    (
-        StreamNotFound,
-        (
-            "Streams not found: run `rebaser serve` once, it creates them. REBASER_NATS__PREFIX "
-            "must be the deployment's."
-        ),
+    StreamNotFound: (
+        "Streams not found: run `rebaser serve` once, it creates them. REBASER_NATS__PREFIX must "
+        "be the deployment's."
     ),
-    (
-        AccountLimit,
-        (
-            "Rebaser needs 7 streams, one lasting consumer, and one more for each change set in "
-            "work; REBASER_NATS__STREAM_BYTES limits the bytes of each stream. "
-            "docs/deployment.md#what-a-nats-account-needs has all."
-        ),
+    AccountLimit: (
+        "Rebaser needs 7 streams, one lasting consumer, and one more for each change set in work; "
+        "REBASER_NATS__STREAM_BYTES limits the bytes of each stream. "
+        "docs/deployment.md#what-a-nats-account-needs has all."
     ),
-    (
-        Full,
-        (
-            "`rebaser queue` shows what waits, REBASER_QUEUE__REQUESTS is the limit, "
-            "`rebaser doctor` tells whether NATS has room."
-        ),
+    Full: (
+        "`rebaser queue` shows what waits, REBASER_QUEUE__REQUESTS is the limit, `rebaser doctor` "
+        "tells whether NATS has room."
     ),
-    (client.ClientClosed, "Connect again, and close the client after its last use."),
-    (client.ClientForked, "Connect in the forked process, too."),
-    (client.WrongEventLoop, "Connect in each event loop, or use `rebaser_client.sync`."),
-    (Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
-    (
-        NoSuchChangeSet,
-        "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them.",
+    client.ClientClosed: "Connect again, and close the client after its last use.",
+    client.ClientForked: "Connect in the forked process, too.",
+    client.WrongEventLoop: "Connect in each event loop, or use `rebaser_client.sync`.",
+    Unreachable: "Does a Rebaser run? `rebaser serve` starts one.",
+    NoSuchChangeSet: (
+        "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them."
     ),
-    (client.NoSuchValue, "`rebaser values --tree ADDRESS` shows all."),
-    (
-        NotInWorkspace,
-        "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
+    client.NoSuchValue: "`rebaser values --tree ADDRESS` shows all.",
+    NotInWorkspace: (
+        "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace."
     ),
-    (client.AmbiguousAddress, "Give one of these, or its id."),
-    (
-        client.NameTaken,
-        "Nothing was created. Go on with the one that has the name, or choose another.",
+    client.AmbiguousAddress: "Give one of these, or its id.",
+    client.NameTaken: (
+        "Nothing was created. Go on with the one that has the name, or choose another."
     ),
-    (client.InvalidDraft, "Nothing was sent."),
-    (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
-    (client.RequestDead, "`rebaser dead-letters` shows it, with the reason."),
-    (
-        NotConfirmed,
-        (
-            "Send it again with the same --request-id: it takes effect once. "
-            "`rebaser doctor` tells whether NATS takes what is written. Where a disk was full, "
-            "make room and restart NATS: until then its streams take nothing."
-        ),
+    client.InvalidDraft: "Nothing was sent.",
+    client.MissingPackage: "Nothing was sent. `pip install` that extra, then try again.",
+    client.RequestDead: "`rebaser dead-letters` shows it, with the reason.",
+    NotConfirmed: (
+        "Send it again with the same --request-id: it takes effect once. `rebaser doctor` tells "
+        "whether NATS takes what is written. Where a disk was full, make room and restart NATS: "
+        "until then its streams take nothing."
     ),
-    (
-        QueueFull,
-        "`rebaser queue` shows what waits, `rebaser doctor` whether NATS has room.",
+    QueueFull: "`rebaser queue` shows what waits, `rebaser doctor` whether NATS has room.",
+    client.OutcomeUnknown: "`rebaser log ADDRESS` shows which requests were applied.",
+    AlreadyRegistered: "Choose another id, or leave it out to get a new one.",
+    TooLarge: "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons.",
+    QuotaExceeded: "Delete change sets that you do not need, or raise REBASER_LIMITS__*.",
+    client.ReadRefused: "`rebaser values ADDRESS` shows all values, as the store has them.",
+    client.RequestIdUsed: (
+        "Nothing was changed. Send it again with another --request-id, or without one."
     ),
-    (
-        client.OutcomeUnknown,
-        "`rebaser log ADDRESS` shows which requests were applied.",
+    client.RequestRefused: (
+        "Nothing was changed. `rebaser change-sets describe ADDRESS` shows the state of the change "
+        "set, `rebaser values --tree ADDRESS` its values."
     ),
-    (AlreadyRegistered, "Choose another id, or leave it out to get a new one."),
-    (TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
-    (QuotaExceeded, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
-    (client.ReadRefused, "`rebaser values ADDRESS` shows all values, as the store has them."),
-    (
-        client.RequestIdUsed,
-        "Nothing was changed. Send it again with another --request-id, or without one.",
+    NotRetained: (
+        "`rebaser log ADDRESS` shows the commits that are kept; REBASER_HISTORY__* sets for how "
+        "long."
     ),
-    (
-        client.RequestRefused,
-        (
-            "Nothing was changed. `rebaser change-sets describe ADDRESS` shows the state "
-            "of the change set, `rebaser values --tree ADDRESS` its values."
-        ),
+    DeploymentInconsistent: (
+        "Nothing was touched. REBASER_STORE__ROOT must be the store of this NATS; if one of them "
+        "was lost, restore both from backups of the same time. `rebaser doctor` compares them "
+        "while NATS runs. The NATS of `rebaser up` ended with it: restore its whole folder, or "
+        "begin anew with `rebaser up --data OTHER`."
     ),
-    (
-        NotRetained,
-        (
-            "`rebaser log ADDRESS` shows the commits that are kept; "
-            "REBASER_HISTORY__* sets for how long."
-        ),
+    StoreNotKnown: (
+        "Nothing was touched. Set REBASER_STORE__ROOT to what the daemons have; `rebaser settings` "
+        "and /config show it there."
     ),
-    (
-        DeploymentInconsistent,
-        (
-            "Nothing was touched. REBASER_STORE__ROOT must be the store of this NATS; if one of "
-            "them was lost, restore both from backups of the same time. `rebaser doctor` compares "
-            "them while NATS runs. The NATS of `rebaser up` ended with it: restore its whole "
-            "folder, or begin anew with `rebaser up --data OTHER`."
-        ),
+    client.NoSuchService: (
+        "`rebaser services` lists them; `rebaser serve --app MODULE:NAME` serves one."
     ),
-    (
-        StoreNotKnown,
-        (
-            "Nothing was touched. Set REBASER_STORE__ROOT to what the daemons have; `rebaser "
-            "settings` and /config show it there."
-        ),
+    client.CallTimeout: (
+        "`rebaser queue` shows what waits, `rebaser log SERVICE/KEY` the calls that are settled."
     ),
-    (
-        client.NoSuchService,
-        "`rebaser services` lists them; `rebaser serve --app MODULE:NAME` serves one.",
+    OpsNotStarted: "REBASER_OPS__ENABLED=false starts the daemon without it.",
+    HistoryInconsistent: "`rebaser doctor` names what does not fit together, and the remedy.",
+    NewerVersion: "Use a newer release: a newer one wrote this message.",
+    MalformedMessage: 'An update has one kind, such as {"setValue": {"valueId": "…", "value": 5}}.',
+    JetStreamError: "`rebaser doctor` checks NATS.",
+    EvaluatorAway: "REBASER_SPARK__MASTER says which Spark it is; `rebaser settings` shows it.",
+    OSError: (
+        "Where this is the store: REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those of "
+        "the daemons."
     ),
-    (
-        client.CallTimeout,
-        "`rebaser queue` shows what waits, `rebaser log SERVICE/KEY` the calls that are settled.",
-    ),
-    (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
-    (HistoryInconsistent, "`rebaser doctor` names what does not fit together, and the remedy."),
-    (NewerVersion, "Use a newer release: a newer one wrote this message."),
-    (
-        MalformedMessage,
-        'An update has one kind, such as {"setValue": {"valueId": "…", "value": 5}}.',
-    ),
-    (JetStreamError, "`rebaser doctor` checks NATS."),
-    (
-        EvaluatorAway,
-        ("REBASER_SPARK__MASTER says which Spark it is; `rebaser settings` shows it."),
-    ),
-    (
-        OSError,
-        (
-            "Where this is the store: REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those "
-            "of the daemons."
-        ),
-    ),
-)
+}
 """Hints; the first that fits counts. Errors of the commands themselves have the hint in their
 message."""
 
 
 def hint_for(error: BaseException) -> str | None:
-    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), None)
+    return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), None)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -228,7 +170,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.action not in _OWN:
             settings = _of_this_folder(settings)
         with tracing.exported(os.environ, settings.instance_id):
-            command = arguments.handler(settings, arguments)
+            command = _handler(arguments.handler)(settings, arguments)
             limit = getattr(arguments, "timeout", None)
             return int(asyncio.run(limited(command, limit)) or Exit.OK)
     except _BadSettings as error:
@@ -243,6 +185,13 @@ def execute(arguments: argparse.Namespace) -> int:
         if (hint := hint_for(error)) is not None:
             complain(f"  {hint}")
         return _code_of(error)
+
+
+def _handler(given: Handler | str) -> Handler:
+    if not isinstance(given, str):
+        return given
+    module, name = given.split(":")
+    return cast("Handler", getattr(import_module(f"rebaser_server.commands.{module}"), name))
 
 
 def _code_of(error: Exception) -> Exit:
@@ -301,7 +250,6 @@ def _settings() -> Settings:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a variable and its value are UTF-8."""
     try:
         f"{name}{os.environ[name]}".encode()
     except UnicodeEncodeError:

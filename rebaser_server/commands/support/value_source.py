@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from rebaser_client.change_set import ChangeSetHandle
 from rebaser_client.errors import ReadRefused
+from rebaser_client.reader import BranchDifference, RevertPlan
 from rebaser_core.errors import Unreachable
 from rebaser_core.ids import ChangeSet
 from rebaser_core.queries import ValueSnapshot
@@ -18,8 +20,6 @@ from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.errors import StoreNotKnown
 
 if TYPE_CHECKING:
-    from rebaser_client.change_set import ChangeSetHandle
-    from rebaser_client.reader import BranchDifference, RevertPlan
     from rebaser_server.commit_log.state_loader import StateLoader
     from rebaser_server.values.graph import Graph
 
@@ -30,12 +30,8 @@ _STORE_NEEDS: Final = ("pyarrow", "deltalake")
 
 @dataclass(frozen=True, slots=True)
 class ReadValues:
-    """The values of a change set as of one commit."""
-
     values: Mapping[str, ValueSnapshot]
-    """Values by their ids."""
     names: Mapping[str, str]
-    """Name → id."""
     function_name: Callable[[str], str]
     """Function from a function's id to its name, or to that id if the name is not known."""
     is_due: bool
@@ -68,7 +64,7 @@ async def read_values(
     async def from_store(loader: "StateLoader") -> ReadValues:
         return await _load_values(loader, commit)
 
-    async def from_rebaser(handle: "ChangeSetHandle") -> ReadValues:
+    async def from_rebaser(handle: ChangeSetHandle) -> ReadValues:
         answer, names = await handle.values(at=commit), await function_names(handle)
         by_name = {each.name: each.id for each in answer.values() if each.name is not None}
         return ReadValues(answer, by_name, lambda id_: names.get(id_, id_), answer.may_be_stale)
@@ -76,7 +72,7 @@ async def read_values(
     return await _read(deployment, change_set, from_store, from_rebaser)
 
 
-async def function_names(handle: "ChangeSetHandle") -> dict[str, str]:
+async def function_names(handle: ChangeSetHandle) -> dict[str, str]:
     """The name of each function by its id; none from a Rebaser that cannot say them."""
     with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
         return {each.id: each.name for each in await handle.functions()}
@@ -85,7 +81,7 @@ async def function_names(handle: "ChangeSetHandle") -> dict[str, str]:
 
 async def read_difference(
     deployment: Deployment, change_set: ChangeSet, *, computed: bool
-) -> "BranchDifference":
+) -> BranchDifference:
     """The difference that applying the branch would make; with `computed`, the results, too.
 
     Raises:
@@ -93,7 +89,7 @@ async def read_difference(
         Unreachable, StoreNotKnown: as `read_values`.
     """
 
-    async def from_store(loader: "StateLoader") -> "BranchDifference":
+    async def from_store(loader: "StateLoader") -> BranchDifference:
         from rebaser_server.queries.comparisons import diff
 
         return await diff(loader, computed=computed)
@@ -105,15 +101,14 @@ async def read_difference(
 
 async def read_revert_plan(
     deployment: Deployment, change_set: ChangeSet, commit: int, *, force: bool
-) -> "RevertPlan":
-    """The batch that undoes the commit.
+) -> RevertPlan:
+    """The batch that undoes the commit. Raises also as `read_values`.
 
     Raises:
         NotRetained, NotRevertible, ReadRefused: the commit cannot be undone.
-        Unreachable, StoreNotKnown: as `read_values`.
     """
 
-    async def from_store(loader: "StateLoader") -> "RevertPlan":
+    async def from_store(loader: "StateLoader") -> RevertPlan:
         from rebaser_server.queries.comparisons import plan_revert
 
         return await plan_revert(loader, commit, force=force)
@@ -127,7 +122,7 @@ async def _read(
     deployment: Deployment,
     change_set: ChangeSet,
     from_store: Callable[["StateLoader"], Awaitable[T]],
-    from_rebaser: Callable[["ChangeSetHandle"], Awaitable[T]],
+    from_rebaser: Callable[[ChangeSetHandle], Awaitable[T]],
 ) -> T:
     handle = deployment.client.change_set(*change_set)
     if not reads_store():

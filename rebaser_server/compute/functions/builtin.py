@@ -19,7 +19,6 @@ _NUMBERS: Final = {int, float}
 
 
 def _non_null(values: Any) -> list[Any]:
-    """Return a list's items that are not null."""
     return [item for item in _require_kinds([values], list, "a list")[0] if item is not None]
 
 
@@ -50,7 +49,6 @@ _INDEX: Final = re.compile("0|[1-9][0-9]{,17}")
 
 
 def _resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
-    """Return the item of `document` that `pointer` names, or `default`."""
     if pointer and not pointer.startswith("/"):
         raise ValueError("a JSON pointer is empty or begins with '/'")
     for escaped in pointer.split("/")[1:]:
@@ -65,7 +63,6 @@ def _resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
 
 
 def _merge_patch(target: Any, patch: Any) -> Any:
-    """Return `target` with `patch` applied; neither is changed."""
     if not isinstance(patch, dict):
         return patch
     old = target if isinstance(target, dict) else {}

@@ -89,7 +89,6 @@ class _Reader:
                     raise _Unclear
 
     def _relation(self, node: exp.Expr, scope: _Scope) -> _Columns | None:
-        """Return the columns of a relation of FROM or JOIN."""
         if not self._mentions(node, scope) or isinstance(node.this, exp.Anonymous):
             return None
         if node.args.get("pivots") or _renames(node):

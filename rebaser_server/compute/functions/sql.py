@@ -53,8 +53,6 @@ class SqlRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuery:
-    """A query that Spark may run."""
-
     text: str
     """Text for Spark, printed from the tree."""
     tables: frozenset[str]
@@ -513,8 +511,6 @@ _Scope = Mapping[str, _Rows]
 
 @dataclass(slots=True)
 class _Judge:
-    """The judgement of one tree."""
-
     arguments: frozenset[str] | None
     small: frozenset[str]
     tables: dict[str, str] = field(default_factory=dict)
@@ -841,7 +837,6 @@ class _Judge:
         return sum(self._query(each, scope, outer).relations for each in _queries(node))
 
     def _relation(self, node: exp.Expr, scope: _Scope, outer: frozenset[str]) -> _Rows:
-        """Judge one relation of FROM or JOIN."""
         if isinstance(node, exp.Table):
             found = self._table(node, scope)
             return _Rows(found.relations) if node.args.get("pivots") else found
@@ -956,7 +951,6 @@ class _Judge:
             self._check_correlation(select, outer)
 
     def _link(self, links: "_Links", number: int, source: "_Source") -> None:
-        """Note what the condition of this join joins."""
         if source.join is None:
             return
         own = _equalities(source.join.args.get("on"))
@@ -992,8 +986,6 @@ class _Judge:
 
 @dataclass(slots=True)
 class _Source:
-    """A relation of FROM or JOIN."""
-
     node: exp.Expr
     join: exp.Join | None
     rows: _Rows = field(default_factory=_Rows)
@@ -1030,7 +1022,6 @@ class _Links:
                 self.loose += 1
 
     def links(self, equalities: _Equalities, number: int) -> bool:
-        """Return whether one joins this relation with others."""
         for pair in equalities.values():
             left, right = map(self._numbers, pair)
             if left and right and left != right and {number, None} & (left | right):
@@ -1256,7 +1247,6 @@ def _is_apart(node: exp.Expr) -> bool:
 
 
 def _put(node: exp.Expr, name: str, value: Any, *, is_plain: bool, is_apart: bool) -> None:
-    """Put what Spark is given in place of a parameter."""
     node.set("this", name)
     if type(value) is int:
         kind = exp.DataType.build("INT" if is_plain else "BIGINT")

@@ -229,7 +229,6 @@ def _to_array(argument: ArgumentBuffers, bits: Bits, row: int = 0) -> NDArray[An
 
 
 def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
-    """Read the results of a vectorised function for `count` calls."""
     mask, results = np.ma.getmask(results), np.ma.getdata(results)
     if results.shape != (count,):
         raise TypeError(f"{(count,)} results expected, not {results.shape}")
@@ -250,7 +249,6 @@ def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
 
 
 _LISTS: Final = {"values", "table"}
-"""Arguments that are lists."""
 
 
 class VectorRegistry(dict[str, VectorFunction]):
@@ -322,7 +320,6 @@ def _two_sum(one: Floats, other: Floats) -> tuple[Floats, Floats]:
 _Mask = NDArray[np.bool_]
 
 VECTOR_BUILTINS: Final = VectorRegistry()
-"""Vectorised builtins, by name."""
 
 vectorised: Final = VECTOR_BUILTINS.register
 

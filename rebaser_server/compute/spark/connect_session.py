@@ -89,12 +89,9 @@ class ConnectEntrance:
 
 
 class ConnectSession:
-    """A session of ours on a server that is not ours."""
-
     jvm_pid: int | None = None
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], remote: str) -> None:
-        """Wrap the session; `settings` are those that were set there."""
         self.spark = spark
         self._remote = remote
         self._settings = settings
@@ -107,7 +104,6 @@ class ConnectSession:
         self._end_reason: str | None = None
 
     def end_reason(self) -> str | None:
-        """Return the reason why nothing can run in it any more; None if it can."""
         if self._is_doubtful and self._end_reason is None:
             try:
                 self._is_doubtful = not self._has(self._settings)
@@ -123,7 +119,6 @@ class ConnectSession:
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:
-        """Yield the session; work that this thread runs in it meanwhile is of this run."""
         del about  # a server's jobs have tags and no names
         self.spark.addTag(run)
         try:
@@ -136,7 +131,6 @@ class ConnectSession:
 
     @contextmanager
     def query(self, run: str, about: str) -> Iterator[SparkSession]:
-        """Yield a session that the run has alone."""
         del about
         try:
             own = self._queries[run] = _connect(self._remote)
@@ -160,7 +154,6 @@ class ConnectSession:
             yield ConnectEntrance(self._remote, own.session_id, steps)
 
     def steps(self, run: str) -> int:
-        """Return a number that is another one once more tasks of the run are done."""
         steps = self._steps.get(run)
         if isinstance(steps, Path):
             with suppress(OSError):  # the run has just ended

@@ -70,8 +70,6 @@ _OF_DRIVER: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JvmEntrance:
-    """An `Entrance`: the address of a server in the JVM, for one process."""
-
     port: int
     secret: str = field(repr=False)
     environment: Mapping[str, str]
@@ -90,8 +88,6 @@ class JvmEntrance:
 
 
 class JvmSession:
-    """A session and the JVM that it runs in."""
-
     def __init__(
         self,
         spark: SparkSession,
@@ -100,7 +96,6 @@ class JvmSession:
         environment: Mapping[str, str],
         grace: float = _GRACE,
     ) -> None:
-        """Wrap them; `environment` has the variables that pyspark reads."""
         self.spark = spark
         self._environment = environment
         self._jobs = 0

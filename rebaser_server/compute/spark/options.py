@@ -92,11 +92,8 @@ class ScratchDirectory:
         # The lock comes first: a directory without a lock file would stay if this process died.
         self._lock = _locked(self.directory.with_suffix(".lock"))
         self.directory.mkdir()
-        self.sockets: Final = self._sockets()
+        self.sockets: Final = self.directory if _is_plain(self.directory) else plain_directory()
         os.write(self._lock, os.fsencode(self.sockets))  # for a process that has to clear it away
-
-    def _sockets(self) -> Path:
-        return self.directory if _is_plain(self.directory) else plain_directory()
 
     @property
     def listable(self) -> Path:
@@ -120,7 +117,6 @@ def _locked(path: Path) -> int:
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Remove the directory of a process that is gone."""
     with suppress(OSError):  # it is in use, or another process removes it
         lock = os.open(path, os.O_RDWR)
         try:
@@ -148,12 +144,11 @@ def archive_path(directory: Path, java: Path) -> Path | None:
     release = _release(java)
     if release is None:
         return None
-    ending = "aot" if _major(release) >= _AOT else "jsa"
+    ending = "aot" if int(re.split(r"\D", release)[0]) >= _AOT else "jsa"
     return directory / f"spark-{version('pyspark')}-java-{release}.{ending}"
 
 
 def jvm_options(archive: Path) -> list[str]:
-    """Return options of a JVM that shall use the archive, if it fits."""
     if not archive.exists():
         return []
     if archive.suffix == ".aot":
@@ -177,10 +172,6 @@ def _release(java: Path) -> str | None:
     except OSError:
         return None
     return version[1] if version else None
-
-
-def _major(release: str) -> int:
-    return int(re.split(r"\D", release)[0])
 
 
 REDACTION: Final = {"spark.redaction.regex": rf"{SECRET_NAME.pattern}|://[^/\s]+@"}
@@ -212,7 +203,6 @@ class SparkOptions:
 
     @property
     def remote(self) -> str | None:
-        """The Spark Connect server, if it is one."""
         return self.master if self.master.startswith("sc://") else None
 
     @property
@@ -232,12 +222,10 @@ class SparkOptions:
 
     @property
     def heap(self) -> str:
-        """Heap of a JVM that we start, as Java has it."""
         return self.extra.get("spark.driver.memory") or ("2g" if self.for_tables else "1g")
 
     @property
     def log(self) -> Path:
-        """File with the output of Spark and of the functions that it runs."""
         return self.state_directory / "spark.log"
 
     def settings(self, scratch: ScratchDirectory) -> dict[str, str]:

@@ -59,8 +59,6 @@ class Entrance(Protocol):
 
 
 class CallOutcome(NamedTuple):
-    """Answer of the child."""
-
     result: Any = None
     """Contents that were `Written`, or JSON."""
     mistake: str | None = None
@@ -160,7 +158,6 @@ class SparkQueries:
         return None if found is None else self._result(call, found)
 
     def _result(self, call: SparkCall, found: bytes | int) -> Any:
-        """Return the result of a call whose child answered, or ended by itself."""
         ended = self._spark.end_reason()
         if isinstance(found, int):
             name, how = call.function[1][:SHOWN], describe_exit(found)

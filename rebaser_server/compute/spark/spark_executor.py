@@ -26,12 +26,7 @@ from structlog.contextvars import get_contextvars
 
 from rebaser_core.errors import many
 from rebaser_core.trace_context import current_ids
-from rebaser_server.compute.errors import (
-    RunFailed,
-    SessionFailed,
-    breakdown,
-    evaluator_error,
-)
+from rebaser_server.compute.errors import RunFailed, SessionFailed, breakdown, evaluator_error
 from rebaser_server.compute.evaluator_processes import Template
 from rebaser_server.compute.executors import PROGRESS_EVERY, UnitTasks
 from rebaser_server.compute.results import StoredResult, UnitResult

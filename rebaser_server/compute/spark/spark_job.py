@@ -1,6 +1,6 @@
 """The one Spark stage of a run: a row for each task in, a row for its answer out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -28,15 +28,11 @@ def execute_tasks(
     # Chunks of one row: data too large for the query plan is partitioned by chunks.
     column = pa.chunked_array([[task] for task in tasks], pa.binary())
     frame = spark.createDataFrame(pa.table([column], schema=_TASK_SCHEMA))
-    answers = frame.mapInArrow(_execute_batches_of(store, run), "done binary not null").toArrow()
+    answers = frame.mapInArrow(
+        partial(_execute_batches, store, run), "done binary not null"
+    ).toArrow()
     rows: list[bytes] = answers.column("done").to_pylist()
     return rows
-
-
-def _execute_batches_of(
-    store: RunStore | None, run: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    return partial(_execute_batches, store, run)
 
 
 def _execute_batches(

@@ -16,12 +16,7 @@ import pyarrow as pa
 from pybase64 import b64encode_as_string
 
 from rebaser_core.codecs import INT_MAX, INT_MIN
-from rebaser_core.table_schemas import (
-    MAX_COLUMNS,
-    NotATable,
-    cells_of,
-    require_distinct,
-)
+from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, cells_of, require_distinct
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.functions.sql import bind
@@ -51,8 +46,6 @@ _SETTINGS: Final = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
-_CONTENT_DIGITS: Final = 32
-_LOW: Final = 0xFFFFFFFF
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers by which PySpark prints each mistake of a query, with the stack trace of the JVM."""
 _REFUSED: Final = ("interval", "variant", "time", "geography", "geometry", "void")

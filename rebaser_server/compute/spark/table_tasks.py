@@ -18,14 +18,7 @@ from rebaser_core.table_schemas import NotATable, arrow_schema, cast, require_fe
 from rebaser_server.compute.errors import describe
 from rebaser_server.files import tables_directory
 from rebaser_server.runtime.failures import StoreFailed
-from rebaser_server.tables import (
-    DataFile,
-    TableFiles,
-    Target,
-    View,
-    Written,
-    WrittenPart,
-)
+from rebaser_server.tables import DataFile, TableFiles, Target, View, Written, WrittenPart
 from rebaser_server.values.canonical_json import dumps, loads
 from rebaser_server.values.column_hashes import ContentDigest
 

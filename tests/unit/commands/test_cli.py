@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -116,6 +117,15 @@ def test_a_command_that_takes_the_address_in_use_needs_no_other(
 
     assert arguments.handler is not None
     assert not arguments.address
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_the_function_that_runs_a_command_exists(parser: argparse.ArgumentParser) -> None:
+    """It is named, and imported when the command runs."""
+    named = parser.get_default("handler")
+    if isinstance(named, str):
+        module, _, name = named.partition(":")
+        assert callable(getattr(import_module(f"rebaser_server.commands.{module}"), name))
 
 
 def test_the_default_command_of_a_group_needs_no_address() -> None:

@@ -20,7 +20,6 @@ KINDS = pytest.mark.parametrize(
         "dead_letters",
         "activities",
         "outcomes",
-        "values",
         "cancellations",
     ],
 )

@@ -41,9 +41,6 @@ BEHIND = "options stand behind the command"
             "rebaser values set",
             "there is no option '--tree'; there is '--text'",
         ),
-        ("plan shop graph.yaml", "rebaser", "`rebaser plan` is `rebaser load --dry-run` now"),
-        ("use shop", "rebaser", "`rebaser use` is the variable REBASER_ADDRESS now"),
-        ("values tree shop", "rebaser values", "`rebaser values tree` is `rebaser values --tree`"),
         ("dvu --failed run shop", "rebaser dvu run", f"{BEHIND}: `rebaser dvu run --failed`"),
     ],
 )

@@ -1,9 +1,8 @@
-"""The output of commands that enqueue and wait: progress, outcome, failures, updates.
+"""The output of commands that enqueue and wait: progress, outcome, failures.
 
 A command waits for its request's commit and for the update behind it, with a progress bar, and
 explains a long wait. Its outcome, as text, JSON and exit code, names the values that failed, and
-those that the request affected. `updates` reads the dependent values updates of a deployment, from
-the commit logs and the Rebasers.
+those that the request affected.
 """
 
 import asyncio
@@ -12,18 +11,11 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rebaser_client.outcomes import (
-    MissingResults,
-    Progress,
-    Values,
-    read_missing_results,
-)
+from rebaser_client.outcomes import MissingResults, Progress, Values, read_missing_results
 from rebaser_client.plan import read_named
 from rebaser_client.requests import Updates
-from rebaser_core.commits import CommitV2, code_reason, decode_commit_at
-from rebaser_core.errors import ClientError, MessageError, RebaserError, UnknownSubject, many
+from rebaser_core.errors import ClientError, RebaserError, many
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import ordered_reader
 from rebaser_core.messages import (
     Correction,
     EnqueueUpdatesResponseV3,
@@ -31,14 +23,10 @@ from rebaser_core.messages import (
     Inline,
     SuccessStatusV3,
 )
-from rebaser_core.records import enclosing_scopes
-from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commands.support.deployment import Deployment, pause_text, warn_if_paused
-from rebaser_server.commands.support.value_source import read_values, reason
-from rebaser_server.commit_log.log import UNFINISHED
-from rebaser_server.ops.answers import all_answers
-from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.commands.support.value_source import reason
+from rebaser_server.terminal.lines import say, say_result
 from rebaser_server.terminal.tables import ProgressBar, progress_bar
 
 if TYPE_CHECKING:
@@ -67,7 +55,6 @@ class Failures:
 
     @property
     def affected(self) -> int:
-        """Number of values that failed because of the request."""
         return self.missing.failed.total
 
     @property
@@ -77,7 +64,6 @@ class Failures:
         return bool(missing.failed or missing.affected_blocked or self.standing)
 
     def plain(self) -> dict[str, Any]:
-        """The failures as plain data, for programs."""
         return {
             "failed": self.affected + self.missing.failed_before.total,
             "blocked": self.missing.blocked.total,
@@ -92,7 +78,6 @@ class Failures:
         }
 
     def lines(self) -> list[str]:
-        """Lines for people; an empty list if no value failed."""
         missing, count = self.missing, self.affected
         lines = self._listed(missing.failed)
         if count:
@@ -112,7 +97,6 @@ class Failures:
         return lines + self._next_step()
 
     def _listed(self, values: Values) -> list[str]:
-        """Lines for the first few values."""
         missing = self.missing
         every = (*missing.failed, *missing.failed_before, *missing.blocked)
         names = {value.id: value.name for value in every}
@@ -122,7 +106,6 @@ class Failures:
         ]
 
     def _next_step(self) -> list[str]:
-        """Advice about values that are failed or blocked."""
         if not self.stand:
             return []
         every = (*self.missing.failed, *self.missing.failed_before)
@@ -174,11 +157,8 @@ async def failures(
 
 @dataclass(frozen=True)
 class _RequestResult:
-    """The reply to a request and, once its values were computed, the failures."""
-
     response: EnqueueUpdatesResponseV3
     sent: int
-    """Number of updates in the batch."""
     failures: Failures | None = None
     """Failures; None: the command did not wait for the values that depend on the request."""
     strict: bool = False
@@ -283,7 +263,6 @@ class _WaitText:
 
 
 def describe(progress: Progress) -> str:
-    """Description of the progress in a few words."""
     if progress.total is None:
         return "waiting for a Rebaser to begin the update"
     text = f"computing {progress.done:,} of {many(progress.total, 'value')}"
@@ -319,10 +298,7 @@ async def follow(
             await _until_computed(deployment, change_set, commit, bar)
             failed = await failures(deployment, change_set, commit, named=named)
     result = _RequestResult(response, len(updates), failed, strict=strict)
-    if as_json:
-        say_json(result.plain())
-    else:
-        say(*result.lines())
+    say_result(result.plain(), *result.lines(), as_json=as_json)
     return result.code
 
 
@@ -354,121 +330,3 @@ async def _until_computed(
     text = _WaitText(deployment, change_set, bar)
     async for progress in deployment.client.change_set(*change_set).progress(commit):
         await text.show(progress)
-
-
-_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
-
-Row = dict[str, Any]
-
-
-async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list[Row]:
-    """Running or due updates, those that do not run first.
-
-    The commit log says whether an update is due. Its progress comes from its Rebaser, if the
-    ops endpoint of that is enabled.
-    """
-    streams = deployment.streams
-    reports, due, paused = await asyncio.gather(
-        all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT),
-        _due(deployment, only),
-        PauseStore(streams).all(),
-    )
-    held: dict[tuple[str, str], tuple[str, Row | None]] = {}
-    crowded = {  # Rebasers that hold more change sets than their status names
-        str(report["instance"])
-        for report in reports
-        if report["slots"]["busy"] > len(report["holdings"])
-    }
-    for report in reports:
-        for holding in report.get("holdings", ()):
-            key = holding["workspace"], holding["changeSet"]
-            if holding["update"] or key not in held:
-                held[key] = report["instance"], holding["update"]
-    rows = [_row(change_set, commit, held, crowded, paused) for change_set, commit in due.items()]
-    return sorted(rows, key=lambda row: (row["state"] == "running", row["changeSet"]))
-
-
-def _row(
-    change_set: ChangeSet,
-    commit: CommitV2,
-    held: dict[tuple[str, str], tuple[str, Row | None]],
-    crowded: set[str],
-    paused: Paused,
-) -> Row:
-    owner = commit.control.owner.rpartition("/")[0]
-    instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
-    if update is not None:
-        state = "running"
-    elif any(scope in paused for scope in enclosing_scopes(change_set)):
-        state = "paused"
-    elif instance is None and owner in crowded:
-        state = "not named"
-    elif commit.control.claim is not None:
-        state = "claimed, not running"
-    else:
-        state = "due, not running"
-    return {
-        "workspace": str(change_set.workspace_id),
-        "changeSet": str(change_set.change_set_id),
-        "state": state,
-        "affected": update and update["affected"],
-        "done": update and update["done"],
-        "since": update and update["since"],
-        "failures": commit.control.dvu_failures,
-        "why": code_reason(commit.code),
-        "instance": instance or owner or None,
-    }
-
-
-async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV2]:
-    """Change sets with an update due, and their last commits, which have a header."""
-    stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV2]()
-    if only is not None:
-        subjects = [deployment.streams.commits(only)]
-    else:
-        subjects = []
-        heads = ordered_reader(
-            deployment.streams.js, stream, deliver_policy="last_per_subject", headers_only=True
-        )
-        async with heads:
-            while (entry := await heads.next(idle_timeout=0)) is not None:
-                if UNFINISHED in entry.headers:
-                    subjects.append(entry.subject)
-    for subject in subjects:
-        stored = await deployment.streams.js.get_message(stream, last_by_subject=subject)
-        if stored is None or UNFINISHED not in stored.headers:
-            continue
-        try:
-            commit = decode_commit_at(stored.sequence, stored.headers, stored.payload)
-            change_set = deployment.streams.parse_change_set(subject)
-        except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
-            continue
-        if commit.control.dvu_due:
-            due[change_set] = commit
-    return due
-
-
-async def impure_in(deployment: Deployment, change_set: ChangeSet) -> list[Row]:
-    """Functions of the workspace that came to two results from the same inputs.
-
-    A Rebaser whose ops endpoint is enabled says so; without one, there are none.
-    """
-    nc, subject = deployment.streams.js.nc, deployment.streams.join("rebaser.status")
-    reports = await all_answers(nc, subject, _STATUS_TIMEOUT, enough=lambda each: "impure" in each)
-    found: list[Row] = next((each["impure"] for each in reports if "impure" in each), [])
-    return [row for row in found if row["workspace"] == str(change_set.workspace_id)]
-
-
-async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
-    """Number of failed values and of those that they block, and the failed ones."""
-    read = await read_values(deployment, change_set)
-    values = [v for v in read.values.values() if v.status in ("failed", "blocked")]
-    failed = [v for v in values if v.status == "failed"]
-    return {
-        "failed": len(failed),
-        "blocked": len(values) - len(failed),
-        "values": [
-            {"id": v.id, "name": v.name or v.id, "status": v.status, "message": v.message}
-            for v in failed
-        ],
-    }

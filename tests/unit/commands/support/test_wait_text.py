@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_client.outcomes import Progress
-from rebaser_server.commands.render.progress import describe
+from rebaser_server.commands.support.progress import describe
 
 
 @pytest.mark.parametrize(
