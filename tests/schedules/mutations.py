@@ -437,10 +437,10 @@ MUTATIONS: dict[Mutation, tuple[int, ...]] = {
 
 OF_CALLS: dict[Mutation, tuple[int, ...]] = {
     sending_what_no_commit_has: (0,),
-    sending_before_the_commit: (30, 0),
-    sending_in_any_order: (64,),
-    taking_for_sent_what_is_on_its_way: (33, 36),
-    sending_nothing_that_another_run_left: (5, 1),
+    sending_before_the_commit: (281,),
+    sending_in_any_order: (109,),
+    taking_for_sent_what_is_on_its_way: (53,),
+    sending_nothing_that_another_run_left: (7,),
     without_knowing_what_was_heard: (22, 72),
 }
 """Those that schedules of a bank show."""
