@@ -415,7 +415,7 @@ MUTATIONS: dict[Mutation, tuple[int, ...]] = {
     without_knowing_what_was_handled: (32, 1),
     without_minding_gaps: (265,),
     deleting_before_committing: (22,),
-    with_results_of_any_claim: (11, 10),
+    with_results_of_any_claim: (10, 11),
     looking_at_the_claim_too_early: (16, 83),
     with_results_of_whoever_was_overtaken: (7, 18),
     with_parts_that_settle_all: (0,),
