@@ -433,7 +433,11 @@ MUTATIONS: dict[Mutation, tuple[int, ...]] = {
     purging_what_was_not_handled: (130,),
     without_looking_whether_it_was_overtaken: (69, 2),
 }
-"""With schedules that show it soon, each on some Python; otherwise one of the first shows it."""
+"""With schedules that show it soon, each on some Python; otherwise one of the first shows it.
+
+A change of the product may change them, and the test then looks through hundreds, for minutes: name
+another one that shows it.
+"""
 
 OF_CALLS: dict[Mutation, tuple[int, ...]] = {
     sending_what_no_commit_has: (0,),
