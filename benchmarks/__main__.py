@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
-    beside,
     cold,
     dvu,
     evaluation,
@@ -68,7 +67,6 @@ PARTS: dict[str, Run] = {
     "small-tables": small_tables.run,
     "partitions": partitions.run,
     "takeover": takeover.run,
-    "beside": beside.run,
     "questions": questions.run,
     "cold": cold.run,
     "scale-active": _sized(scale_active.run, [(1_000, 10_000)], [(100,)]),

@@ -56,14 +56,6 @@ def blocks(count: int, in_all: int = 0) -> Graph:
     return _graph(shapes, is_source, signature, refs, index * 7 % 100_003, in_all)
 
 
-def chain(count: int) -> Graph:
-    """A source, and values that each take the one before it: as many levels as values."""
-    index = np.arange(count)
-    shapes = Signatures()
-    signature = np.where(index == 0, 0, shapes.index_for({"values": [""]}))
-    return _graph(shapes, index == 0, signature, index[:-1], index)
-
-
 def fan(count: int) -> Graph:
     """A source, values that each take it, and a last one that takes all of these."""
     index = np.arange(count)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.blocks import BLOCK, blocks, chain
+from benchmarks.blocks import BLOCK, blocks
 from benchmarks.processes import memory
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
@@ -22,7 +22,6 @@ from rebaser_server.store.table_schema import LOADED, graph_from_batches
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 
-_LONGEST_CHAIN = 1_000_000
 CHANGE_SET = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))
 
 
@@ -46,10 +45,6 @@ def _measured(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
         kept.append([count, *figures, saved / count * 1e6])
         planned.append([count, *_planned(graph, sizes.rounds)])
         del graph
-    chains = [
-        _chain_planned(count, sizes.rounds) for count in sizes.graphs if count <= _LONGEST_CHAIN
-    ]
-    small = [_empty()]
     return [
         Table(
             "A change set at rest, and loaded",
@@ -70,12 +65,6 @@ def _measured(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
             planned,
             [_PLANNED],
         ),
-        Table(
-            "A chain planned: as many levels as values (median of processor time)",
-            ["affected", "s", "µs a level"],
-            chains,
-        ),
-        Table("Small change sets in memory", ["values", "bytes in all"], small),
     ]  # fmt: skip
 
 
@@ -133,25 +122,3 @@ def _planned(graph: Graph, rounds: int) -> list[Cell]:
         many.append(time.process_time() - began)
         graph.clear_roots(10_000 + number)
     return [edit, store, small, affected, median(many) * MILLI, median(many) / affected * 1e9]
-
-
-def _chain_planned(count: int, rounds: int) -> list[Cell]:
-    """All of it, after its source was set."""
-    graph = chain(count)
-    source = np.zeros(1, np.int64)
-    times = []
-    for number in range(1, rounds + 1):
-        graph.roots.mark_all(source, number)
-        began = time.process_time()
-        affected = plan(graph, 2).affected
-        times.append(time.process_time() - began)
-        graph.clear_roots(number)
-    return [affected, median(times), median(times) / affected * 1e6]
-
-
-def _empty() -> list[Cell]:
-    gc.collect()
-    before = memory(os.getpid())
-    graphs = [Graph() for _ in range(5_000)]
-    each = (memory(os.getpid()) - before) / len(graphs)
-    return [0, int(each)]

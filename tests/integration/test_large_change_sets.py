@@ -65,6 +65,7 @@ async def test_waiting_returns_what_failed_in_a_change_set_of_any_size(
     assert "its values are up to date" in told
 
 
+@pytest.mark.long
 async def test_values_that_do_not_fit_into_one_answer_come_in_pages(deployment: Deployment) -> None:
     """All of one commit, though others change values meanwhile."""
     await deployment.start()

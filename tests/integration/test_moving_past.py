@@ -192,11 +192,12 @@ async def test_a_purge_at_any_moment_of_a_question_refuses_none(
     assert moment > 3
 
 
+@pytest.mark.long
 async def test_a_purge_of_heads_log_at_any_moment_loses_no_edit_that_is_kept(
     deployment: Deployment,
 ) -> None:
     """Neither of those that a branch was forked with, nor of those that it has merged."""
-    await deployment.start(CHECKPOINT_EVERY="1")
+    await deployment.start(CHECKPOINT_EVERY="1", QUIET_PERIOD="0.1")
     team = await Team(deployment).begin()
     numbers = count(10)
 
@@ -236,6 +237,7 @@ async def test_a_purge_of_heads_log_at_any_moment_loses_no_edit_that_is_kept(
     assert moment > 3
 
 
+@pytest.mark.long
 async def test_questions_go_on_while_a_daemon_purges_what_it_is_asked_about(
     deployment: Deployment,
 ) -> None:

@@ -112,7 +112,9 @@ async def test_who_ends_after_a_part_leaves_the_update_due(
     assert not (await deployment.graph(await shop.ids())).roots
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 async def test_what_takes_a_value_of_a_part_is_computed_by_the_next_owner(
     deployment: Deployment, shop: ChangeSetHandle, tmp_path: Path, how: signal.Signals
 ) -> None:

@@ -135,7 +135,13 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     assert (await outcomes.find(query)).state is RequestState.WAITING
 
 
-@pytest.mark.parametrize("count", [1, INLINE_UPDATES + 1], ids=["inline", "in the bucket"])
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(1, id="inline"),
+        pytest.param(INLINE_UPDATES + 1, id="in the bucket", marks=pytest.mark.long),
+    ],
+)
 async def test_another_batch_under_an_id_is_refused_and_the_same_one_answered(
     deployment: Deployment, count: int
 ) -> None:

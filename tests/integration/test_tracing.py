@@ -178,8 +178,8 @@ UPDATE = ("dvu", "commit")
     ("step", "successor"),
     [
         (BEFORE_COMMIT, ("handle", "commit", "reply", *UPDATE)),
-        (AFTER_COMMIT, ("handle", "reply", *UPDATE)),
-        (BEFORE_RESULT, UPDATE),
+        pytest.param(AFTER_COMMIT, ("handle", "reply", *UPDATE), marks=pytest.mark.long),
+        pytest.param(BEFORE_RESULT, UPDATE, marks=pytest.mark.long),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

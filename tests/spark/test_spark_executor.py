@@ -64,7 +64,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> N
     assert [o.value_results for o in outcomes] == [o.value_results for o in expected]
 
 
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("joined", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_dear_values_are_computed_by_all_slots(
     executor: SparkExecutor, tmp_path: Path, *, joined: bool
 ) -> None:

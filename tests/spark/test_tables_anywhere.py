@@ -37,6 +37,7 @@ def store(options: dict[str, str]) -> SharedFiles:
     return SharedFiles(f"s3://{BUCKET}/tables anywhere/{new_id()}", options)
 
 
+@pytest.mark.long
 async def test_a_spark_of_ours_computes_tables_in_an_object_store(
     executor: SparkExecutor, store: SharedFiles
 ) -> None:

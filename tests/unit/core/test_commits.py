@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rebaser_core.commits import ClosedState, Commit, CommitV2, ControlState
+from rebaser_core.commits import ClosedState, Commit, ControlState
 from rebaser_core.errors import MalformedMessage
-from tests.wire.samples import HEAD, REQUEST
+from tests.wire.samples import REQUEST
 
 
 @pytest.mark.parametrize(("dirty", "clean", "due"), [(0, 0, False), (5, 4, True), (5, 5, False)])
@@ -21,12 +21,6 @@ def test_a_branch_on_its_way_to_head_is_unfinished(status, left):
 
     assert head.unfinished is left
     assert not head.dvu_due
-
-
-def test_every_line_carries_the_whole_head():
-    line = CommitV2(id=REQUEST, previous=0, control=HEAD)
-
-    assert Commit.decode_stored(Commit.encode(line)[1]).control == HEAD
 
 
 def test_a_line_with_an_unknown_outcome_is_malformed():

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 from pyarrow.parquet import ParquetFile
 
-from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveValue, SetValue
+from rebaser_core.updates import (
+    AnyUpdate,
+    PlainUpdates,
+    PutFunc,
+    PutValue,
+    RemoveValue,
+    SetValue,
+)
 from rebaser_server.queries.values import row_of, row_of_stored
 from rebaser_server.store.checkpoints import Checkpoints, take_changes, vacuum
 from rebaser_server.store.compaction import drop_superseded
@@ -88,7 +95,10 @@ def test_only_a_large_table_is_looked_into(tmp_path: Path) -> None:
 def test_a_large_table_has_many_row_groups(tmp_path: Path) -> None:
     """Of them only those are read that may have what is looked for."""
     graph, checkpoints = Graph(), Checkpoints(str(tmp_path))
-    rebase(graph, 1, [PutValue(value_id=ulid(number), value=number) for number in range(140_000)])
+    puts = [{"putValue": {"valueId": ulid(n), "value": n}} for n in range(140_000)]
+    many = PlainUpdates.read(puts)
+    assert many is not None
+    rebase(graph, 1, many)
     checkpoints.save(CHANGE_SET, take_changes(graph, 1, {"n": 1}, whole=False))
 
     found = find(OpenTables(), checkpoints, [ulid(139_000)])

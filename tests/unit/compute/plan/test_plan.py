@@ -1,4 +1,4 @@
-"""A plan holds what depends on the roots, all that it needs, and nothing else."""
+"""A plan holds all that its values need and nothing else, in units of similar size."""
 
 import pytest
 
@@ -20,48 +20,6 @@ def chains(count: int, length: int) -> Builder:
 
 def planned_ids(planned: Plan) -> list[list[str]]:
     return [unit.ids.to_pylist() for unit in planned.units]
-
-
-def test_without_roots_there_is_nothing_to_do() -> None:
-    assert plan(chains(2, 2).graph, slots=2) == Plan(affected=0, units=[])
-
-
-def test_a_root_that_nothing_depends_on_is_nothing_to_do() -> None:
-    build = chains(2, 2)
-    build.source("lonely", 1)
-
-    assert plan(build.graph, slots=2) == Plan(affected=0, units=[])
-
-
-def test_a_root_that_is_gone_is_nothing_to_do() -> None:
-    build = chains(2, 2)
-    build.source("lonely", 1)
-    build.graph.remove(build.graph.values["lonely"])
-
-    assert plan(build.graph, slots=2) == Plan(affected=0, units=[])
-
-
-def test_only_what_depends_on_a_root_is_affected() -> None:
-    build = chains(3, 4)
-    build.graph.mark_root(build.graph.values["1.2"], 1)
-
-    planned = plan(build.graph, slots=2)
-
-    assert planned.affected == 2
-    assert planned_ids(planned) == [["1.2", "1.3"]]
-
-
-def test_a_root_and_its_direct_dependents_are_forced() -> None:
-    build = chains(1, 4)
-    build.graph.mark_root(build.graph.values["0.1"], 1)
-
-    (unit,) = plan(build.graph, slots=1).units
-
-    assert dict(zip(unit.ids.to_pylist(), unit.must_compute.tolist(), strict=True)) == {
-        "0.1": True,
-        "0.2": True,
-        "0.3": False,
-    }
 
 
 def test_a_blob_holds_only_what_its_values_need() -> None:
@@ -118,16 +76,3 @@ def test_blobs_are_of_similar_size(slots: int) -> None:
     assert sum(sizes) == planned.affected == 1200
     assert len(sizes) >= slots
     assert max(sizes) - min(sizes) <= 3
-
-
-def test_the_order_is_by_rank_and_not_by_age() -> None:
-    """An older value may come to depend on a younger one."""
-    build = Builder()
-    build.source("old", 1)
-    build.source("young", 1)
-    old = build.graph.values["old"]
-    assert not build.graph.order_inputs_before(old, ["young"])
-    build.dependent("young", "count", {"values": []})
-    build.dependent("old", "identity", {"value": "young"})
-
-    assert planned_ids(plan(build.graph, slots=1)) == [["young", "old"]]

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from rebaser_core.updates import PlainUpdates
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import StoredResult, UnitResult
 from rebaser_server.compute.run import Run
 from rebaser_server.compute.work_unit import WorkUnit
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase import rebase
+from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.graph_builder import Builder
 
 
@@ -52,13 +56,20 @@ async def test_the_expected_time_decides_unless_a_number_is_set(
     small, large = Counting(), Counting()
     costs = CostModel({("cel", "value + 0"): seconds})
     executor = RoutingExecutor(small, large, costs, large_from=None)
-    build = Builder()
-    build.source("one", 1)
     code, runtime = ("value + 0", "cel") if values == 10 else ("identity", "builtin")
-    for n in range(values):
-        build.dependent(f"{n}", code, {"value": "one"}, runtime)
+    one, func, graph = ulid(0), ulid(1), Graph()
+    put = {"funcId": func, "inputs": {"value": one}}
+    many = PlainUpdates.read(
+        [
+            {"putFunc": {"funcId": func, "name": "f", "runtime": runtime, "code": code}},
+            {"putValue": {"valueId": one, "value": 1}},
+            *({"putValue": {"valueId": ulid(2 + n), **put}} for n in range(values)),
+        ]
+    )
+    assert many is not None
+    rebase(graph, 1, many)
 
-    await executor.run(plan(build.graph, slots=2, small=0).units)
+    await executor.run(plan(graph, slots=2, small=0).units)
     await executor.close()
 
     assert (large.runs, small.runs) == ((1, 0) if is_large else (0, 1))

@@ -6,8 +6,6 @@ from hypothesis import given
 from rebaser_core.updates import (
     PutFunc,
     PutValue,
-    RemoveValue,
-    SetComputed,
     SetInputs,
     SetValue,
 )
@@ -85,56 +83,6 @@ def test_a_value_defined_anew_meanwhile_drops_its_result_and_stays_a_root(change
     assert value_of(change_set, FIRST) == "pending"
     assert change_set.graph.roots[FIRST] == change_set.state.control.dirty_sequence
     assert change_set.state.control.dvu_due
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [RemoveValue(value_id=FIRST), PutValue(value_id=FIRST, value=7)],
-    ids=["removed", "a source by now"],
-)
-def test_a_result_for_what_is_not_computed_any_more_is_dropped(change_set, edit):
-    change_set.request([edit])
-
-    done = change_set.finish_update()
-
-    assert done.corrections[0].code == "stale-result"
-    source = change_set.graph.values.get(FIRST)
-    assert source is None or source.value == 7
-
-
-def test_a_batch_of_results_does_nothing_but_set_results():
-    """It comes in under a claim; should it say more, that is dropped."""
-    graph = after([DEFINITIONS])
-
-    done = rebase(graph, 9, [SetValue(value_id=SOURCE, value=5)], covers=1)
-
-    assert done.updates == []
-    assert [c.code for c in done.corrections] == ["stale-result"]
-    assert graph.values[SOURCE].value == 1
-
-
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        (SetComputed(value_id=FIRST, value=None), ("ok", None, None)),
-        (SetComputed(value_id=FIRST, failed="no"), ("failed", None, "no")),
-        (SetComputed(value_id=FIRST, blocked_by=SOURCE), ("blocked", None, SOURCE)),
-    ],
-    ids=["a value", "failed", "blocked"],
-)
-def test_a_result_says_all_there_is_to_say(result, expected):
-    """Nothing of an earlier result is left over."""
-    graph = after([DEFINITIONS])
-    for earlier in (
-        SetComputed(value_id=FIRST, value=1),
-        SetComputed(value_id=FIRST, failed="before"),
-    ):
-        rebase(graph, 2, [earlier], covers=1)
-
-        rebase(graph, 3, [result], covers=1)
-
-        value = graph.values[FIRST]
-        assert (value.status.value, value.value, value.message) == expected
 
 
 @given(histories, batches)
