@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ from rebaser_server.errors import NotABranch
 from rebaser_server.queries.table_reads import LocatedTable, NoTable, TableService
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.tables import Manifest, TableFiles, TableMissing
+from rebaser_server.values.column_hashes import Hashes, row_hashes
 
 MAX_ROWS: Final = 4_000_000
 """Maximum number of rows of a table that is compared; two such take some 450 MB for a while."""
@@ -47,8 +48,9 @@ _SAMPLE_BYTES: Final = 256 * 1024
 """Maximum bytes of the rows of a kind, before they are compressed."""
 _REMEMBERED: Final = 20
 """Number of comparisons whose result is kept: tables do not change."""
+_SECRET: Final = secrets.randbits(64) | 1
+"""Key of all hashes: else an edit could be made that a comparison does not show."""
 
-Hashes = NDArray[np.uint64]
 Positions = NDArray[np.int64]
 
 
@@ -312,12 +314,14 @@ def _read(
         end = at + batch.num_rows
         if end > count:
             break
-        hashes = {name: _hashes(batch.column(name)) for name in shared}
-        # Without a common column no two rows are equal.
-        whole = [hashes[name] for name in shared] or [_random(end - at)]
-        rows[at:end] = _chain(whole, end - at)
+        rows[at:end] = (
+            row_hashes([batch.column(name) for name in shared], end - at, _SECRET)
+            if shared
+            # Without a common column no two rows are equal.
+            else np.frombuffer(secrets.token_bytes(8 * (end - at)), np.uint64)
+        )
         if key:
-            keys[at:end] = _chain([hashes[name] for name in key], end - at)
+            keys[at:end] = row_hashes([batch.column(name) for name in key], end - at, _SECRET)
         for name, total in totals.items():
             total.add(batch.column(name))
         at = end
@@ -386,109 +390,3 @@ class _Total:
 
     def __str__(self) -> str:
         return format(self._sum, "f") if isinstance(self._sum, Decimal) else repr(self._sum)
-
-
-_SECRET: Final = np.uint64(secrets.randbits(64))
-_NULL: Final = np.uint64(secrets.randbits(64))
-_LONG_TEXT: Final = 128
-"""Mean number of bytes from which texts are copied one by one."""
-
-
-def _mix(words: Hashes) -> Hashes:
-    """Return a hash of each word (the finalizer of SplitMix64)."""
-    words = words + _SECRET
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
-
-
-def _chain(columns: Sequence[Hashes], count: int) -> Hashes:
-    hashes = np.zeros(count, np.uint64)
-    for column in columns:
-        hashes = _mix(hashes ^ column)
-    return hashes
-
-
-def _random(count: int) -> Hashes:
-    return np.frombuffer(secrets.token_bytes(8 * count), np.uint64)
-
-
-def _hashes(column: pa.Array) -> Hashes:
-    if not len(column):
-        return np.zeros(0, np.uint64)
-    hashes = _cell_hashes(column)
-    if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
-    return hashes
-
-
-def _cell_hashes(column: pa.Array) -> Hashes:
-    """Return hashes of cells; those of nulls mean nothing."""
-    kind, count = column.type, len(column)
-    if pa.types.is_struct(kind):
-        hashes = _chain(list(map(_hashes, column.flatten())), count)
-    elif pa.types.is_map(kind):
-        entries = pa.list_(pa.struct([("k", kind.key_type), ("v", kind.item_type)]))
-        hashes = _list_hashes(column.cast(entries), in_order=False)
-    elif pa.types.is_list(kind):
-        hashes = _list_hashes(column, in_order=True)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        hashes = _text_hashes(column)
-    elif pa.types.is_decimal(kind):
-        halves = _buffer(column, "u8", 2).reshape(count, 2)
-        hashes = _mix(halves[:, 0] ^ _mix(halves[:, 1]))
-    elif pa.types.is_floating(kind):
-        with np.errstate(all="ignore"):  # of nulls, which may be any bits
-            numbers = _buffer(column, f"f{kind.bit_width // 8}").astype(np.float64) + 0.0
-        numbers[np.isnan(numbers)] = np.nan
-        hashes = _mix(numbers.view(np.uint64))
-    else:
-        numbers = column.cast(pa.int8()) if pa.types.is_boolean(kind) else column
-        words = _buffer(numbers, f"i{numbers.type.bit_width // 8}").astype(np.int64)
-        hashes = _mix(words.view(np.uint64))
-    return hashes
-
-
-def _buffer(column: pa.Array, kind: str, width: int = 1) -> NDArray[Any]:
-    start, end = column.offset * width, (column.offset + len(column)) * width
-    return np.frombuffer(column.buffers()[1], kind)[start:end]
-
-
-def _text_hashes(column: pa.Array) -> Hashes:
-    """Return hashes of texts, each as a list of words with zeros behind its last byte."""
-    _, ends, data = column.buffers()
-    offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
-    offsets = offsets.astype(np.int64)
-    lengths = np.diff(offsets)
-    octets = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
-    widths = (lengths + 7) // 8
-    starts = (np.cumsum(widths) - widths) * 8
-    padded = np.zeros(int(widths.sum()) * 8, np.uint8)
-    if len(octets) > _LONG_TEXT * len(column):
-        for start, length, offset in zip(starts, lengths, offsets - offsets[0], strict=False):
-            padded[start : start + length] = octets[offset : offset + length]
-    else:
-        shifts = np.repeat(starts - (offsets[:-1] - offsets[0]), lengths)
-        padded[np.arange(len(octets)) + shifts] = octets
-    words = _mix(padded.view(np.uint64))
-    return _mix(_folded(words, widths, in_order=True) ^ lengths.astype(np.uint64))
-
-
-def _list_hashes(column: pa.Array, *, in_order: bool) -> Hashes:
-    lengths = column.value_lengths().fill_null(0).to_numpy().astype(np.int64)
-    folded = _folded(_hashes(column.flatten()), lengths, in_order=in_order)
-    return _mix(folded ^ lengths.astype(np.uint64))
-
-
-def _folded(hashes: Hashes, lengths: Positions, *, in_order: bool) -> Hashes:
-    """Return a hash of each list, from those of its elements and its length."""
-    ends = np.cumsum(lengths)
-    if in_order:
-        places = np.arange(len(hashes)) - np.repeat(ends - lengths, lengths)
-        hashes = _mix(hashes ^ _mix(places.astype(np.uint64)))
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
-    found: Hashes = sums[ends] - sums[ends - lengths]
-    return found

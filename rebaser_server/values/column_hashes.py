@@ -2,6 +2,9 @@
 
 A hash has 64 bits, and mixes each word of eight bytes with its place (the finaliser of
 MurmurHash3): it finds accidents and edits, but no forger.
+
+With a `secret`, a number that stays in this process, no client can choose two items with one hash,
+and items that SQL takes for equal have one: 0.0 and -0.0, too. Such hashes are not stored.
 """
 
 from collections.abc import Sequence
@@ -21,6 +24,7 @@ _SHIFT: Final = np.uint64(33)
 _MASKS: Final = np.array([(1 << 8 * octets) - 1 for octets in range(9)], np.uint64)
 """Masks by the number of bytes of a word that belong to the text."""
 _WORD: Final = 8  # bytes
+_KEY: Final = 32  # bytes of a key of BLAKE3
 _DIGITS: Final = 32
 """Hexadecimal digits of a digest of rows."""
 _BLOCK_ROWS: Final = 8_192
@@ -29,34 +33,36 @@ _LONG: Final = 1 << 12
 """Number of bytes from which a text is hashed by itself, with BLAKE3."""
 
 
-def column_hashes(column: pa.Array, key: int, *, few_words: bool = False) -> Hashes:
+def column_hashes(
+    column: pa.Array, key: int, *, few_words: bool = False, secret: int = 0
+) -> Hashes:
     """The hash of each item under the key; 0 for a null.
 
     `few_words`: there are few different items, each of which is hashed once. A map's entries count
-    in any order. All NaN are equal; 0.0 and -0.0 are not.
+    in any order. All NaN are equal; 0.0 and -0.0 are not, without a secret.
     """
     if column.null_count == len(column):
         return np.zeros(len(column), np.uint64)
     if few_words and not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if pa.types.is_dictionary(column.type):
-        words = column_hashes(column.dictionary, key)
+        words = column_hashes(column.dictionary, key, secret=secret)
         codes = column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
         of_codes: Hashes = np.append(words, np.uint64(0))[codes]
         return of_codes
-    hashes: Hashes = _item_hashes(column)
-    hashes += np.uint64(key * int(_GOLDEN) % _MODULUS)
+    hashes: Hashes = _item_hashes(column, secret)
+    hashes += np.uint64((key * int(_GOLDEN) + secret) % _MODULUS)
     mix(hashes)
     if column.null_count:
         hashes[~is_valid(column)] = 0
     return hashes
 
 
-def row_hashes(columns: Sequence[pa.Array], count: int) -> Hashes:
+def row_hashes(columns: Sequence[pa.Array], count: int, secret: int = 0) -> Hashes:
     """Return the hash of each of `count` rows, which have these columns."""
     hashes = np.zeros(count, np.uint64)
     for number, column in enumerate(columns, 1):
-        hashes += column_hashes(column, number)
+        hashes += column_hashes(column, number, secret=secret)
         mix(hashes)
     return hashes
 
@@ -95,7 +101,7 @@ class ContentDigest:
         return blake3(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _item_hashes(column: pa.Array) -> Any:  # noqa: PLR0911 - one for each kind of type
+def _item_hashes(column: pa.Array, secret: int) -> Any:  # noqa: PLR0911 - one for each kind of type
     """The hash of each item; anything for a null."""
     kind = column.type
     if pa.types.is_boolean(kind):
@@ -108,26 +114,29 @@ def _item_hashes(column: pa.Array) -> Any:  # noqa: PLR0911 - one for each kind 
     if pa.types.is_floating(kind):
         numbers = column.cast(pa.float64()).fill_null(0.0).to_numpy().copy()
         numbers[np.isnan(numbers)] = np.nan  # of its many forms, one
+        if secret:
+            numbers += 0.0  # makes 0.0 of -0.0
         return numbers.view(np.uint64)
     if pa.types.is_decimal128(kind):
         words = np.frombuffer(column.buffers()[1], "<u8", 2 * len(column), 16 * column.offset)
-        hashes = words[1::2].copy()
+        hashes = words[1::2] + np.uint64(secret)
         mix(hashes)
         return hashes + words[::2]
     if pa.types.is_struct(kind):
-        return row_hashes([column.field(n) for n in range(kind.num_fields)], len(column))
+        fields = [column.field(n) for n in range(kind.num_fields)]
+        return row_hashes(fields, len(column), secret)
     if pa.types.is_map(kind):
         entries = [_within(column, each) for each in (column.keys, column.items)]
-        return _sums(column, row_hashes(entries, len(entries[0])))
+        return _sums(column, row_hashes(entries, len(entries[0]), secret))
     if pa.types.is_list(kind):
         offsets = column.offsets.to_numpy().astype(np.int64)
         starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
-        hashes = column_hashes(_within(column, column.values), 1)
+        hashes = column_hashes(_within(column, column.values), 1, secret=secret)
         places = np.arange(len(hashes)) - np.repeat(starts, lengths)
         hashes += places.astype(np.uint64) * _GOLDEN
         mix(hashes)
         return _sums(column, hashes)
-    return _text_hashes(column)
+    return _text_hashes(column, secret)
 
 
 def _within(column: pa.Array, items: pa.Array) -> pa.Array:
@@ -151,7 +160,7 @@ def is_valid(column: pa.Array) -> NDArray[np.bool_]:
     return valid
 
 
-def _text_hashes(column: pa.Array) -> Hashes:
+def _text_hashes(column: pa.Array, secret: int) -> Hashes:
     """The hash of each text, string or binary."""
     if column.type not in (pa.large_string(), pa.large_binary()):
         column = column.cast(pa.large_string() if _is_string(column.type) else pa.large_binary())
@@ -164,9 +173,10 @@ def _text_hashes(column: pa.Array) -> Hashes:
     starts, lengths = bounds[:-1] - first, np.diff(bounds)
     long = np.flatnonzero(lengths >= _LONG)
     of_long = [
-        text_hash(octets[starts[row] : starts[row] + lengths[row]].data) for row in long.tolist()
+        text_hash(octets[starts[row] : starts[row] + lengths[row]].data, secret)
+        for row in long.tolist()
     ]
-    hashes = _hashes_of_words(octets, starts, np.where(lengths < _LONG, lengths, 0))
+    hashes = _hashes_of_words(octets, starts, np.where(lengths < _LONG, lengths, 0), secret)
     hashes[long] = np.array(of_long, np.uint64)
     return hashes
 
@@ -176,7 +186,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _hashes_of_words(
-    octets: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    octets: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], secret: int
 ) -> Hashes:
     """The hash of each text: the sum of its words, each mixed with its place, and its length."""
     words_at = np.ndarray(len(octets) - _WORD + 1, "<u8", octets, strides=(1,))
@@ -190,6 +200,9 @@ def _hashes_of_words(
             rows, left = more if isinstance(rows, slice) else rows[more], left[more]
         words = words_at[starts[rows] + start]
         words &= _MASKS[np.minimum(left, _WORD)]
+        if secret:  # the steps below alone let a client find other words with one sum
+            words += np.uint64(secret)
+            mix(words)
         words *= np.uint64((2 * start + 1) * int(_GOLDEN) % _MODULUS)
         words ^= words >> np.uint64(32)
         hashes[rows] += words
@@ -206,5 +219,6 @@ def mix(hashes: Hashes) -> None:
         hashes ^= shifted
 
 
-def text_hash(text: bytes | memoryview) -> int:
-    return int.from_bytes(blake3(text).digest(_WORD), "little")
+def text_hash(text: bytes | memoryview, secret: int = 0) -> int:
+    hasher = blake3(text, key=secret.to_bytes(_KEY)) if secret else blake3(text)
+    return int.from_bytes(hasher.digest(_WORD), "little")

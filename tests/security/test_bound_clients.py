@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,15 +139,19 @@ def encoded(kind: Any, model: Any, **fields: Any) -> Make:
     return encode
 
 
+def of_queries(kind: str) -> Callable[[ChangeSet], str]:
+    return partial(SUBJECTS.queries, kind=kind)
+
+
 QUESTIONS: dict[Callable[[ChangeSet], str], Make] = {
-    SUBJECTS.values: encoded(ValuesQuery, ValuesQueryV1),
-    SUBJECTS.tables: encoded(TableQuery, TableQueryV1, value="secret-total"),
-    SUBJECTS.table_differences: encoded(
+    of_queries("values"): encoded(ValuesQuery, ValuesQueryV1),
+    of_queries("tables"): encoded(TableQuery, TableQueryV1, value="secret-total"),
+    of_queries("table-differences"): encoded(
         TableDifferenceQuery, TableDifferenceQueryV1, value="secret-total", since=1
     ),
-    SUBJECTS.provenance: encoded(ProvenanceQuery, ProvenanceQueryV1, value="secret-total"),
-    SUBJECTS.differences: encoded(DifferenceQuery, DifferenceQueryV1, computed=True),
-    SUBJECTS.reverts: encoded(RevertQuery, RevertQueryV1, commit=1),
+    of_queries("provenance"): encoded(ProvenanceQuery, ProvenanceQueryV1, value="secret-total"),
+    of_queries("differences"): encoded(DifferenceQuery, DifferenceQueryV1, computed=True),
+    of_queries("reverts"): encoded(RevertQuery, RevertQueryV1, commit=1),
     SUBJECTS.outcomes: encoded(OutcomeQuery, OutcomeQueryV1),
 }
 """Subject → a question that goes there."""
