@@ -39,9 +39,10 @@ from rebaser_server.errors import (
 from rebaser_server.processor.context import Services
 from rebaser_server.processor.run import process, recheck_after_ack
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.containment import backoff, contained, is_transient, printable
+from rebaser_server.runtime.containment import backoff, contained, printable
 from rebaser_server.runtime.failures import is_panic
 from rebaser_server.runtime.tasks import BackgroundTasks, Shutdown
+from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

@@ -30,7 +30,7 @@ from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 from rebaser_server.handlers.directory import Directory
-from rebaser_server.handlers.execution import HandlerExecution, HandlerHeldUp
+from rebaser_server.handlers.event_loop import HandlerExecution, HandlerHeldUp
 from rebaser_server.handlers.sending import Alarms, CallPlanner, Seals
 from rebaser_server.handlers.service import (
     SENDS_BYTES,

@@ -18,7 +18,7 @@ from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.actions import Action, ActionContext, ActionInvalid, OfChangeSet
-from rebaser_server.queries.comparisons import plan_revert
+from rebaser_server.queries.reverts import plan_revert
 from rebaser_server.settings.settings import Role
 from rebaser_server.values.edits import DefinitionView, difference
 

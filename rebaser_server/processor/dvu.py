@@ -26,10 +26,10 @@ from rebaser_server.errors import DvuCancelled, RetryLater, RunEnded
 from rebaser_server.processor.application import Job, JobPlanner, JobResult
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
-from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import Wakeup, background, finish
+from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
 T = TypeVar("T")

@@ -54,7 +54,8 @@ from rebaser_server.processor.outcomes import (
 )
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
-from rebaser_server.runtime.containment import backoff, is_transient
+from rebaser_server.runtime.containment import backoff
+from rebaser_server.runtime.transient_errors import is_transient
 
 _ANSWERED_AFTER: Final = 0.02
 """Seconds after which requests that are applied are committed and answered, though others wait."""

@@ -1,11 +1,6 @@
-"""Containment of errors, and which of them are transient.
+"""Containment of errors: a bad item of many is logged, counted and skipped.
 
-A bad item of many is logged, counted and skipped; it ends neither round nor process. A round that
-fails is followed by the next.
-
-A transient error is about NATS or the store and says nothing about the work. Work is retried after
-it, for as long as that lasts; any other error counts as an attempt. So a full disk makes no dead
-letter, and a request that can never be handled becomes one.
+It ends neither round nor process. A round that fails is followed by the next.
 """
 
 import asyncio
@@ -19,24 +14,9 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_core.errors import NotConfirmed, QueueFull, RebaserError
-from rebaser_core.errors import Unreachable as NotConnected
-from rebaser_core.jetstream import (
-    ApiError,
-    ConsumerNotFound,
-    Full,
-    HeartbeatsMissed,
-    JetStreamError,
-    MessagesMissed,
-    NatsUnreachable,
-    NotListed,
-    StatusError,
-    StreamNotFound,
-    Unavailable,
-    WrongLastSequence,
-)
+from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_server.errors import AppendRefused
 from rebaser_server.runtime.failures import is_panic
 from rebaser_server.telemetry import metrics
 
@@ -125,43 +105,6 @@ _log_limiter: Final = _LogLimiter()
 _FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 """Maximum number of seconds between two attempts: the delay doubles up to it."""
-
-_SERVER_ERROR: Final = 500
-"""Code from which on the server could not do it; lower codes refuse the request."""
-
-
-def _is_server_error(error: BaseException) -> bool:
-    return isinstance(error, ApiError) and error.code >= _SERVER_ERROR
-
-
-_TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
-    BaseException: False,
-    OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
-    JetStreamError: False,
-    NatsUnreachable: True,
-    NotListed: True,
-    StatusError: True,
-    HeartbeatsMissed: True,
-    MessagesMissed: True,
-    ApiError: _is_server_error,
-    StreamNotFound: True,  # a stream that is gone is no request's fault
-    ConsumerNotFound: True,
-    WrongLastSequence: True,
-    Full: True,
-    AppendRefused: lambda error: isinstance(error, AppendRefused) and is_transient(error.reason),
-    Unavailable: True,
-    RebaserError: False,
-    NotConfirmed: True,
-    QueueFull: True,
-    NotConnected: True,
-}
-"""Classification of errors; the entry of an error's nearest ancestor counts."""
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the work may succeed later, as far as this error can tell."""
-    rule = next(_TRANSIENT[kind] for kind in type(error).__mro__ if kind in _TRANSIENT)
-    return rule if isinstance(rule, bool) else rule(error)
 
 
 def backoff(attempt: int) -> float:

@@ -11,8 +11,9 @@ from rebaser_client import ReadRefused, RequestRefused, builtin
 from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from rebaser_client.reader import BranchDifference
 from rebaser_server.commands import change_sets
-from rebaser_server.queries.comparisons import diff, plan_revert
+from rebaser_server.queries.comparisons import diff
 from rebaser_server.queries.query_service import QueryBounds
+from rebaser_server.queries.reverts import plan_revert
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment

@@ -15,8 +15,8 @@ from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import BatchFiles, SharedFiles
-from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import DiskFull
+from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.compaction import compact
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved

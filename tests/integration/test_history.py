@@ -10,7 +10,7 @@ import pytest
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import NotRetained, NotRevertible
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.queries.comparisons import plan_revert
+from rebaser_server.queries.reverts import plan_revert
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets

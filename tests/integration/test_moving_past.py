@@ -19,8 +19,9 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.checks import check_history
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.queries.comparisons import changes_of, plan_revert
+from rebaser_server.queries.comparisons import changes_of
 from rebaser_server.queries.provenance import ProvenanceService
+from rebaser_server.queries.reverts import plan_revert
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.random_batches import contents

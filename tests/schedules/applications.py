@@ -18,7 +18,7 @@ from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.handlers import Context, sending
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.checkpoints import content_of
-from rebaser_server.handlers.execution import HandlerExecution, HandlerHeldUp
+from rebaser_server.handlers.event_loop import HandlerExecution, HandlerHeldUp
 from rebaser_server.handlers.service import Handler
 from rebaser_server.ops.presentation import Presentation
 from rebaser_server.ops.value_presentation import ValuePresentation

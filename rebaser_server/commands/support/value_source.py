@@ -109,7 +109,7 @@ async def read_revert_plan(
     """
 
     async def from_store(loader: "StateLoader") -> RevertPlan:
-        from rebaser_server.queries.comparisons import plan_revert
+        from rebaser_server.queries.reverts import plan_revert
 
         return await plan_revert(loader, commit, force=force)
 

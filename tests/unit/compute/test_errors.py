@@ -9,8 +9,8 @@ from rebaser_server.compute.errors import (
     SessionFailed,
     evaluator_error,
 )
-from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import DiskFull, Stalled
+from rebaser_server.runtime.transient_errors import is_transient
 
 
 @pytest.mark.parametrize(

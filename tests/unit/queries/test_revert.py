@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.queries.comparisons import DefinitionSnapshot, invert, touched_ids
+from rebaser_server.queries.reverts import DefinitionSnapshot, invert, touched_ids
 from rebaser_server.values.edits import func_definition, value_definition
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase

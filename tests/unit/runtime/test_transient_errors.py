@@ -10,7 +10,8 @@ import rebaser_server
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import ApiError, Full, JetStreamError, NatsUnreachable
 from rebaser_server.errors import AppendRefused, RunEnded
-from rebaser_server.runtime.containment import LONGEST_DELAY, backoff, is_transient
+from rebaser_server.runtime.containment import LONGEST_DELAY, backoff
+from rebaser_server.runtime.transient_errors import is_transient
 
 WAITED_FOR = {
     "ConsumerGone",

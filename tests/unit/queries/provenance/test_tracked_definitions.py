@@ -19,9 +19,9 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.queries.comparisons import DefinitionSnapshot
 from rebaser_server.queries.definition_history import TrackedDefinitions
 from rebaser_server.queries.provenance import Lineage
+from rebaser_server.queries.reverts import DefinitionSnapshot
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.columns import ids_in, without
 from rebaser_server.values.edits import DefinitionView, difference
