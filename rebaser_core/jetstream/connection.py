@@ -488,12 +488,6 @@ async def subscribed(
             await subscription.unsubscribe()
 
 
-async def await_subscriptions(nc: Client) -> None:
-    """Return once the server has the connection's subscriptions, or after 10 s without answer."""
-    with suppress(nats.errors.Error):
-        await nc.flush()
-
-
 async def request_all(
     nc: Client, subject: str, payload: bytes, read: Callable[[Msg], bool], seconds: float
 ) -> None:

@@ -21,7 +21,7 @@ from rebaser_core.jetstream import (
     connected,
     deadlines,
 )
-from rebaser_core.jetstream.connection import await_subscriptions
+from rebaser_core.jetstream.connection import Connection
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.stream_configs import StreamOptions
 from rebaser_core.streams import Streams
@@ -120,6 +120,7 @@ _CHECK_ROOM_EVERY: Final = 0.1
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
 """Pauses between two tries to connect at the start."""
 
+_SUBSCRIBED_WITHIN: Final = 10.0  # seconds
 _FORGET_EVERY: Final = 10
 """Multiple of the reconciler's period between two looks for deleted change sets."""
 
@@ -174,7 +175,9 @@ async def serve(
         await rebaser.look()
         await starting.aclose()
         async with rebaser.running() as page:
-            await await_subscriptions(nc)
+            # Who hears that it is ready may ask at once: the server has all subscriptions by then.
+            with suppress(JetStreamError):
+                await Connection.of(nc).ping(_SUBSCRIBED_WITHIN)
             log.info("ready", concurrency=settings.concurrency)
             ready(page)
             await rebaser.take_tasks()
