@@ -23,12 +23,13 @@ READINGS = (
 PATHS = (
     *("/healthz", "/readyz", "/metrics", "/config", "/status", "/identity"),
     *(f"/change-set/{reading}" for reading in READINGS),
-    *("/dead-letters", "/change-sets", "/", "/page.css", "/shop/head", "/a%ff/b%00"),
+    *("/dead-letters", "/change-sets", "/services", "/services/key"),
+    *("/", "/page.css", "/shop/head", "/a%ff/b%00"),
     *("/dead-letters/0", "/dead-letters/1", "/dead-letters/999999999999999999"),
 )
 PARAMETERS = (
     *("workspace", "changeSet", "id", "commit", "search", "status", "family", "order", "at"),
-    *("known", "token", "rows"),
+    *("known", "token", "rows", "name", "service", "key"),
 )
 HOSTILE = (
     *("", "%00", "%ff", "%ed%a0%80", "-1", "0", "9" * 40, "1e9", "1_0", "%D9%A1", "0x1", "NaN"),
