@@ -15,6 +15,8 @@ from tests.model.power_cuts import PowerCuts
 from tests.model.presence import Presence
 from tests.model.reference import Reference
 from tests.model.remembering import Remembering
+from tests.model.ringing import Ringing
+from tests.model.ringing import Rules as RingingRules
 from tests.model.sending import Sending
 from tests.model.shapes import Instance, Rules
 from tests.model.streams_made_anew import MadeAnew
@@ -30,6 +32,9 @@ REFERENCE: Final[Mapping[str, Model]] = {
     "reference-dvu": Reference(requests=2, dvus=True),
 }
 
+UNWATCHED: Final = RingingRules(looks=False)
+"""No look for alarms that are gone, which would heal what the other rules break."""
+
 World = (
     Applying
     | Instance
@@ -40,6 +45,7 @@ World = (
     | PowerCuts
     | Presence
     | Remembering
+    | Ringing
     | Sending
 )
 
@@ -101,6 +107,9 @@ SMALL: Final[Mapping[str, World]] = {
     "applying": Applying(),
     "sending": Sending(),
     "sending-refused": Sending(requests=1, refusals=1),
+    "ringing": Ringing(),
+    "ringing-unwatched": Ringing(rules=UNWATCHED),
+    "ringing-lost": Ringing(losses=1),
     "keeping": Keeping(),
     "presence": Presence(),
     "presence-older": Presence(answers=False),
@@ -225,6 +234,11 @@ FLAWED: Final[Mapping[str, Flawed]] = {
     "O3": Flawed("confirmed", Sending(), "S1"),
     "O4": Flawed("hears", Sending(), "S3"),
     "O4-refused": Flawed("hears_refused", Sending(requests=1, refusals=1), "S3"),
+    "O5": Flawed("hint", Ringing(rules=UNWATCHED), "O5"),
+    "O5-late": Flawed("later_stays", Ringing(rules=UNWATCHED), "S1"),
+    "O5-ids": Flawed("own_ids", Ringing(rules=UNWATCHED), "S1"),
+    "O5-stored": Flawed("stored_first", Ringing(rules=UNWATCHED), "S1"),
+    "O5-looks": Flawed("looks", Ringing(losses=1), "S1"),
     "P5-order": Flawed("pokes_last", Pausing(), "S1"),
 }
 """By the rule of docs/protocol.md that is off."""
