@@ -28,11 +28,10 @@ def service(messages: int) -> Service:
     return bench
 
 
-async def main(url: str, messages: int) -> None:
+async def main(url: str, messages: int, replicas: int) -> None:
     """Serve it until killed."""
-    settings = Settings.model_validate(
-        {"nats": {"url": url, "prefix": PREFIX}, "ops": {"port": 0}, "log_level": "warning"}
-    )
+    nats = {"url": url, "prefix": PREFIX, "replicas": replicas}
+    settings = Settings.model_validate({"nats": nats, "ops": {"port": 0}, "log_level": "warning"})
     logs.configure(settings.instance_id, level=settings.log_level)
     await serve(settings, [service(messages)], Shutdown(), lambda _: print("ready", flush=True))
 
@@ -40,4 +39,4 @@ async def main(url: str, messages: int) -> None:
 if __name__ == "__main__":
     import asyncio
 
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))

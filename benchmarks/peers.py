@@ -118,7 +118,7 @@ async def _pull_worker(server: Broker) -> AsyncIterator[Queue]:
 @asynccontextmanager
 async def _handlers(server: Broker) -> AsyncIterator[Queue]:
     """Rebaser's queue with a handler that does nothing."""
-    with working(*ours("handler_worker"), server.url, KEYS * EACH) as worker:
+    with working(*ours("handler_worker"), server.url, KEYS * EACH, server.servers) as worker:
         await worker.said(b"ready")
         async with connect(server.url, prefix=PREFIX) as client:
             keys = [client.service(NAME).key(f"key {number}") for number in range(KEYS)]
