@@ -78,11 +78,12 @@ async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deplo
     async def all_quiet() -> bool:
         stream = deployment.streams.tasks_stream
         held.append((await deployment.js.consumer_info(stream, TASKS_CONSUMER)).num_ack_pending)
-        return len(daemon.said("quiet")) == len(change_sets)
+        return len({each["change_set"] for each in daemon.said("quiet")}) == len(change_sets)
 
     await eventually(all_quiet, within=60)
     assert set(held) <= {0, 1}
-    assert [taken["delivered"] for taken in daemon.said("taken")] == [1, 1, 1]
+    # A reconciler may have made a task too many, which costs an empty run (X1).
+    assert {taken["delivered"] for taken in daemon.said("taken")} == {1}
 
 
 @pytest.mark.long
