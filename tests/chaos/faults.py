@@ -32,7 +32,7 @@ class Target:
     lease: float
     """Seconds after which what a silent daemon holds is another's."""
     streams: Streams
-    spoiler: Spoiler | None
+    spoiler: Spoiler | None = None
     """Spoiler of the answers of the object store; None: the store is a folder."""
     roll_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the exchange of a daemon: one after another, as operators do it."""
