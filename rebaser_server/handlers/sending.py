@@ -52,7 +52,7 @@ from rebaser_server.handlers.service import CallRefused
 from rebaser_server.handlers.times import time_of
 from rebaser_server.processor.application import CommitPart, Job, JobPlanner, JobResult
 from rebaser_server.processor.ownership import Ownership
-from rebaser_server.runtime.failures import EvaluatorAway
+from rebaser_server.runtime.failures import EvaluatorAway, StoreDamaged
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import background, wait_forever
 
@@ -90,7 +90,11 @@ class Seals:
     def _load(self) -> bytes:
         # Of workers that start at once one gives the secret, and all of them read that one.
         self._files.put_if_absent(SEAL_KEY, token_bytes(_SEAL_KEY_BYTES))
-        return bytes(self._files.get(SEAL_KEY))
+        key = bytes(self._files.get(SEAL_KEY))
+        if len(key) != _SEAL_KEY_BYTES:
+            # An error of the store, so that no sound call counts as failed, or as forged.
+            raise StoreDamaged(f"{SEAL_KEY} in {self._files.root} has {len(key)} bytes, not 32")
+        return key
 
 
 @dataclass(frozen=True, slots=True)

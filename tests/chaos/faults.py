@@ -310,7 +310,7 @@ async def slow_the_store_of_a_daemon(target: Target, fault: Fault) -> None:
 
 
 async def spoil_answers_of_the_store(target: Target, fault: Fault) -> None:
-    """Of an object store: one in fifty to one in five is late, twice, cut, lost or an error."""
+    """Spoil one in fifty to one in five answers of the object store: late, twice, cut or lost."""
     if target.spoiler is None:
         raise NotPossible
     target.spoiler.share = 0.02 * 10 ** (fault.seconds / 2)

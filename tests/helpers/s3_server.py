@@ -90,7 +90,10 @@ def s3_running() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def unreliable_s3_running(seed: object) -> Iterator[tuple[Spoiler, dict[str, str]]]:
-    """Yield likewise, and what spoils its answers, which are sound until it is told."""
+    """Yield a spoiler of the server's answers, and the options as `s3_running` does.
+
+    The answers are sound until the spoiler is told to spoil them.
+    """
     with _served() as (server, options):
         assert server._server is not None
         spoiler = Spoiler(server._server.app, seed)

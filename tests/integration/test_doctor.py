@@ -112,7 +112,7 @@ async def test_services_whose_states_are_in_nats_have_nothing(
 async def test_timers_whose_alarms_are_gone_get_them_again(
     deployment: Deployment, capsys: Any, loss: str
 ) -> None:
-    """Those of all keys, once one of the sample lacks an alarm; then they ring."""
+    """All keys get them, once one of the sample lacks an alarm; then they ring."""
     service, rung, working = Service("bells"), [], Working(deployment)
     streams, js = deployment.streams, deployment.js
 

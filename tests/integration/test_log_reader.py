@@ -1,4 +1,4 @@
-"""What readers of the log say of its requests; they refuse one that ends too early."""
+"""Readers of the log tell of its requests, and refuse a log that ends too early."""
 
 import asyncio
 from datetime import timedelta

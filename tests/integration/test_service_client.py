@@ -215,7 +215,7 @@ async def test_arguments_beyond_the_limit_are_refused_whoever_sends_them(
 ) -> None:
     """This client sends nothing; another one hears the same, and leaves no dead letter.
 
-    The limit is of the arguments as JSON, in whatever encoding they come.
+    The size of the arguments as JSON is limited, whatever encoding they come in.
     """
     key, target = working.key("orders", "o-17"), key_of("orders", "o-17")
     largest, reason = 256 * 1024 - len('[""]'), r"arguments of add have 262,145 bytes, more than"

@@ -39,7 +39,7 @@ class Order:
 
 
 class Carrier:
-    """What a handler relies on, and its service."""
+    """A carrier on which a handler relies, and the service of that handler."""
 
     def __init__(self, name: str = "orders") -> None:
         self.answers = False

@@ -33,7 +33,7 @@ REFERENCE: Final[Mapping[str, Model]] = {
 }
 
 UNWATCHED: Final = RingingRules(looks=False)
-"""No look for alarms that are gone, which would heal what the other rules break."""
+"""Rules without the look for lost alarms, which would heal what the other rules break."""
 
 World = (
     Applying

@@ -121,7 +121,7 @@ def test_a_command_that_takes_the_address_in_use_needs_no_other(
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
 def test_the_function_that_runs_a_command_exists(parser: argparse.ArgumentParser) -> None:
-    """It is named, and imported when the command runs."""
+    """A function has a name, and is imported when its command runs."""
     named = parser.get_default("handler")
     if isinstance(named, str):
         module, _, name = named.partition(":")

@@ -12,9 +12,10 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.files import BatchFiles, SharedFiles
+from rebaser_server.files import SEAL_KEY, BatchFiles, SharedFiles
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.content import KeyChange, KeyContent, Timer
+from rebaser_server.handlers.sending import Seals
 from rebaser_server.handlers.service import CallRefused
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -104,3 +105,19 @@ def test_a_timer_that_was_moved_or_is_over_takes_no_notice(
     for content in (moved, KeyContent("orders", "o-1")):
         with pytest.raises(CallRefused, match="not set to"):
             rung(application, content, _text(NOW))
+
+
+async def test_a_damaged_key_of_seals_is_an_error_of_the_store(tmp_path: Path) -> None:
+    """O6: no sound call becomes a dead letter for it."""
+    files = SharedFiles(str(tmp_path))
+    files.put(SEAL_KEY, b"short")
+    call = CallRequestV1(
+        id=RequestId(),
+        **key_of("orders", "o-1")._asdict(),
+        service="orders",
+        key="o-1",
+        handler="_",
+    )
+
+    with pytest.raises(OSError, match="has 5 bytes"):
+        await Seals(files).of(call)
