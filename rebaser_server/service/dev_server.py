@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Never
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -30,6 +29,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.runtime.data_directory import data_directory
+from rebaser_server.runtime.ports import free_ports
 from rebaser_server.runtime.process import child_environment, spawn_bound
 from rebaser_server.runtime.tasks import Shutdown, background, on_signals
 from rebaser_server.service import daemon
@@ -40,7 +40,7 @@ from rebaser_server.terminal import lines
 log: Final = structlog.get_logger()
 
 ANY_PORT: Final = -1
-"""Port that lets the server choose."""
+"""Asks for a port that is free, and stays free for a restart."""
 
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
@@ -102,7 +102,10 @@ class _NatsProcess:
 
     def __init__(self, directory: Path, port: int, sync: Sync, inherits: Sequence[int]) -> None:
         self._directory = directory
-        self._ports = port, ANY_PORT
+        # Not one that NATS would choose: a connection of any process may get that one while NATS
+        # is down.
+        monitoring, any_port = free_ports(2)
+        self._ports = any_port if port == ANY_PORT else port, monitoring
         self._sync: Sync = sync
         self._inherits = inherits
         self._process: subprocess.Popen[bytes] | None = None
@@ -112,9 +115,7 @@ class _NatsProcess:
         port, monitoring = self._ports
         process = _start(self._directory, port, monitoring, self._sync, self._inherits)
         self._process = process
-        addresses = await _wait_for_addresses(process, self._directory, port)
-        self._ports = _port_of(addresses.clients), _port_of(addresses.monitoring)
-        return addresses
+        return await _wait_for_addresses(process, self._directory, port)
 
     async def keep_running(self) -> Never:
         """Start it again whenever it has ended.
@@ -172,10 +173,6 @@ async def _is_stuck(js: JetStream, stream: str) -> bool:
     except ApiError as error:
         return error.err_code == _PURGE_FAILED
     return False
-
-
-def _port_of(url: str) -> int:
-    return urlsplit(url).port or ANY_PORT
 
 
 def _cause(code: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.subjects import Subjects
+from rebaser_server.runtime.ports import free_ports
 from tests.chaos import deadly_steps
 from tests.chaos.clock import Clock, library
 from tests.chaos.functions import CALLS, install
@@ -23,7 +24,6 @@ from tests.helpers.fork_server import preload
 from tests.helpers.graph_builder import children
 from tests.helpers.loop_monitor import turns_in
 from tests.helpers.nats_process import NatsServer
-from tests.helpers.ports import free_ports
 
 RESTART_AFTER = 0.5  # seconds until a daemon that ended by itself is started again
 _LOOK = 0.1  # seconds between looks at a process

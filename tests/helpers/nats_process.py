@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from rebaser_core.jetstream.connection import Connection
+from rebaser_server.runtime.ports import free_ports
 from tests.helpers.eventually import eventually
-from tests.helpers.ports import free_ports
 
 START_TIMEOUT: Final = 60.0  # seconds
 POLL_INTERVAL: Final = 0.005  # seconds

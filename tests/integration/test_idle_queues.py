@@ -9,10 +9,10 @@ import pytest
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_server.processor import request_queue
 from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import restart
-from tests.helpers.ports import free_port
 
 LONG = 60.0
 

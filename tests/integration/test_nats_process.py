@@ -2,12 +2,14 @@
 
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.nats_watch import read_durability
+from rebaser_server.runtime.ports import PORTS
 from rebaser_server.service.composition import prepare
 from rebaser_server.service.dev_server import ANY_PORT, NatsNotStarted, Sync, nats_server
 from rebaser_server.settings.settings import Settings
@@ -47,3 +49,9 @@ async def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
         ):
             async with nats_server(tmp_path, port):
                 pass
+
+
+async def test_a_port_of_its_own_choice_is_none_that_connections_are_given(tmp_path: Path) -> None:
+    """One of those could be in use when NATS is started again."""
+    async with nats_server(tmp_path, ANY_PORT) as nats:
+        assert {urlsplit(url).port for url in nats} < set(PORTS)

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from rebaser_client import sql
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
 from rebaser_server.files import BatchFiles, OrphanFiles, SharedFiles
+from rebaser_server.runtime.ports import free_port
 from rebaser_server.settings.settings import StoreSettings
 from rebaser_server.store import compaction
 from rebaser_server.store.checkpoints import Checkpoints
@@ -26,7 +27,6 @@ from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.paths import ROOT
-from tests.helpers.ports import free_port
 from tests.helpers.random_batches import contents
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.integration.test_checkpoints import history

@@ -19,10 +19,10 @@ import pytest
 from rebaser_client import builtin
 from rebaser_core.requests import ensure_task
 from rebaser_server.ops.endpoint import DEFAULT_PORT
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
-from tests.helpers.ports import free_port
 
 
 def url_of(daemon: Daemon) -> str:

@@ -20,6 +20,7 @@ from rebaser_client.errors import ReadRefused
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands import cli
 from rebaser_server.ops import endpoint
+from rebaser_server.runtime.ports import free_port
 from rebaser_server.settings import settings as types
 from rebaser_server.settings.redaction import redact_text
 from rebaser_server.settings.settings import Settings
@@ -31,7 +32,6 @@ from tests.helpers.eventually import eventually
 from tests.helpers.fork_server import Fork, StandardStreams
 from tests.helpers.graph_builder import children as started_by
 from tests.helpers.nats_process import NatsServer, running
-from tests.helpers.ports import free_port
 
 
 def hush(name: str) -> str:

@@ -12,10 +12,10 @@ import pytest
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.batches import new_id
 from tests.helpers.dear_functions import install_meeting
 from tests.helpers.graph_builder import install
-from tests.helpers.ports import free_port
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.helpers.spark_functions import install_spark_functions
 from tests.helpers.table_sheet import ORDERS, TableSheet

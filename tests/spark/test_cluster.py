@@ -11,8 +11,8 @@ from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.eventually import eventually
-from tests.helpers.ports import free_port
 from tests.helpers.table_sheet import compute_by_day
 from tests.spark.servers import cluster, driver_settings, listening
 from tests.spark.test_spark_executor import wide

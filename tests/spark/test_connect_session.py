@@ -14,8 +14,8 @@ from rebaser_server.compute.spark import connect_session
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.graph_builder import eventually, is_running, pids_in
-from tests.helpers.ports import free_port
 from tests.helpers.table_sheet import TableSheet, compute_by_day
 from tests.spark.servers import connect_server, connect_url, listening
 from tests.spark.test_spark_executor import python, require_one_run_cancelled, wide

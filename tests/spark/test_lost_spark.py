@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Daemon, Deployment, deployed, new_change_sets
 from tests.helpers.graph_builder import children, eventually, install, pids_in
 from tests.helpers.nats_process import NatsServer, running
-from tests.helpers.ports import free_port
 from tests.spark.servers import (
     Cluster,
     cluster,

@@ -13,9 +13,9 @@ from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.ports import free_port
 from tests.helpers.batches import new_id
 from tests.helpers.paths import ROOT
-from tests.helpers.ports import free_port
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.helpers.table_sheet import OWNER, TableSheet, compute_by_day
 from tests.spark.servers import cluster, connect_server, connect_url, driver_settings, listening
