@@ -27,6 +27,11 @@ DEFERRED_PER_SECOND: Final = 50
 """Number of deferred tasks that are redelivered per second: bounds what a crowd costs this process.
 A process that takes tasks faster gets more: else slots would wait for tasks."""
 
+_FIRST_PER_SECOND: Final = 1_000
+"""The same of tasks that are deferred for the first time: about as many as a process can take.
+While a crowd arrives, nothing says how long its runs will be. Were they taken to be long, the slots
+of short ones would be idle until the last of the crowd is back."""
+
 _PER_TAKEN: Final = 1.5
 """Number of deferred tasks that are redelivered for each task taken, if that is more."""
 
@@ -59,12 +64,16 @@ class Deferrals:
     def __len__(self) -> int:
         return len(self._due)
 
-    def defer(self, change_set: ChangeSet) -> float:
-        """Return for how many seconds to nak the change set's task, which got no slot."""
+    def defer(self, change_set: ChangeSet, delivered: int) -> float:
+        """Return for how many seconds to nak the change set's task, which got no slot.
+
+        `delivered` counts its deliveries.
+        """
         now = asyncio.get_running_loop().time()
         workspace = change_set.workspace_id
         last = max(self._last.setdefault(workspace, now), now)
-        soonest = max(last + len(self._last) / self._per_second(now), now + _SOONEST)
+        per_second = _FIRST_PER_SECOND if delivered == 1 else self._per_second(now)
+        soonest = max(last + len(self._last) / per_second, now + _SOONEST)
         redelivery = min(soonest, now + MAX_DEFERRAL)
         self._last[workspace] = self._due[change_set] = redelivery
         self._in_order.setdefault(workspace, deque()).append((redelivery, change_set))

@@ -254,7 +254,7 @@ class TaskRunner:
             await self._run(task, change_set, slot)
             return
         with contained("task", subject=task.subject):  # else it is redelivered later
-            await task.nak(self.slots.deferrals.defer(change_set))
+            await task.nak(self.slots.deferrals.defer(change_set, task.delivered))
 
     async def _drop_paused(self, task: Delivery, change_set: ChangeSet) -> None:
         """Remove the task of a paused change set, and touch nothing else (P2)."""

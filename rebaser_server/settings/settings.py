@@ -413,7 +413,7 @@ class Settings(BaseSettings):
     """Address for commands that are given none."""
     log_level: LogLevel = "info"
     """Level from which lines are logged: `debug`, `info`, `warning` or `error`."""
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 300
     """Number of change sets that this process works on at once."""
     state_cache_bytes: Annotated[int, Field(ge=0)] = 768 << 20
     """Memory of idle change sets, in bytes, that are kept for the next request or query."""

@@ -75,7 +75,7 @@ async def test_the_slots_that_a_workspace_leaves_to_others_are_not_spare_while_i
     turns = [process.acquire(one_of(BUSY)) for _ in range(8)]
     assert process.spare == process.free == 2
 
-    process.deferrals.defer(first)
+    process.deferrals.defer(first, delivered=2)
     waits = asyncio.create_task(process.acquire_vacated(second))
     await asyncio.sleep(0)
     assert process.spare == 0
@@ -93,8 +93,8 @@ async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_ove
     process = slots(10)
     idle, working = process.acquire(one_of(BUSY)), process.acquire(one_of(BUSY))
     elsewhere = process.acquire(one_of(OTHER))
-    process.deferrals.defer(one_of(BUSY))
-    process.deferrals.defer(one_of(BUSY))
+    process.deferrals.defer(one_of(BUSY), delivered=2)
+    process.deferrals.defer(one_of(BUSY), delivered=2)
 
     async with background(process.preempt()):
         with pytest.raises(Preempted):
@@ -113,7 +113,7 @@ async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_p
     waits = [asyncio.create_task(idle_until_asked(turn)) for turn in idle]
     refused = [one_of(BUSY) for _ in range(3)]
     for change_set in refused * 2:  # they came again before anybody had gone
-        process.deferrals.defer(change_set)
+        process.deferrals.defer(change_set, delivered=2)
 
     async with background(process.preempt()):
         await eventually(lambda: any(turn.is_set for turn in idle))
