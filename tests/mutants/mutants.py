@@ -2,8 +2,8 @@
 
 A mutant is a change of one file: `old`, which the file has exactly once, becomes `new`. The tests
 that the statement's row names have to fail with it. The tables lie beside this file: one for each
-document that the JetStream layer follows, one for the rules of the protocol, and one for faults
-that must not come back.
+document that the JetStream layer follows, one for the rules of the protocol, one for faults that
+must not come back, and in `parts` one for each part of the value graph, whose rules stand there.
 """
 
 import re
@@ -24,6 +24,8 @@ RULES_TABLE: Final = "protocol"
 """The table whose statements are the rules of the protocol."""
 FAULTS_TABLE: Final = "faults"
 """The table whose statements are faults that were mended."""
+PARTS: Final = TABLES / "parts"
+"""Folder of tables whose mutants say themselves which rule they break."""
 _LAYER: Final = "rebaser_core/jetstream"
 _TABLE: Final = re.compile(
     r"^### ADR-(\d+), [^\n]*\n\n\| Statement \| Shown by[^\n]*\n\|[-|]+\n((?:\|.*\n)+)",
@@ -82,7 +84,16 @@ def read_rows() -> list[Row]:
         *read_named(RULES_PAGE.read_text(), RULES_TABLE),
         *read_named(MENDED.read_text(), FAULTS_TABLE),
     ]
-    return [*read_statements(DOCUMENT.read_text()), *named]
+    return [*read_statements(DOCUMENT.read_text()), *named, *_rows_of_parts()]
+
+
+def _rows_of_parts() -> list[Row]:
+    tests: dict[tuple[str, str], tuple[str, ...]] = {}
+    for path in sorted(PARTS.glob("*.toml")):
+        for entry in _entries(path):
+            key = path.stem, entry["rule"]
+            tests[key] = (*tests.get(key, ()), *entry["tests"])
+    return [Row(table, rule, names) for (table, rule), names in tests.items()]
 
 
 def read_statements(page: str) -> list[Row]:
@@ -114,7 +125,7 @@ def read_mutants() -> list[Mutant]:
     of_rules = {entry["name"]: entry for entry in _entries(TABLES / f"{RULES_TABLE}.toml")}
     return [
         _mutant(path.stem, entry, of_rules)
-        for path in sorted(TABLES.glob("*.toml"))
+        for path in sorted(TABLES.rglob("*.toml"))
         for entry in _entries(path)
     ]
 
@@ -131,6 +142,8 @@ def _mutant(table: str, entry: dict[str, Any], of_rules: Mapping[str, dict[str, 
     if table == FAULTS_TABLE:
         patch = _patch(entry) if "file" in entry else _patch(of_rules[entry["name"]])
         return Mutant(table, entry["fault"], **patch, **tests)
+    if "rule" in entry:
+        return Mutant(table, statement=entry.pop("rule"), **entry | tests)
     adr = table.removeprefix("adr_")
     return Mutant(f"ADR-{adr}", **entry | {"file": f"{_LAYER}/{entry['file']}"} | tests)
 
