@@ -7,7 +7,7 @@ are forked.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -31,6 +31,7 @@ from rebaser_client.reader import (
     RevertPlan,
     ValueDifferences,
     ValueSet,
+    follow_log,
     read_log,
 )
 from rebaser_client.requests import Reply, RequestSender, Updates
@@ -210,6 +211,26 @@ class ChangeSetHandle:
         updates = await asyncio.to_thread(tables.read_updates, table, functions)
         return await self.enqueue(updates, wait=wait, request_id=request_id)
 
+    async def set_value(self, name: str, value: Any, *, wait: Wait = "committed") -> BatchOutcome:
+        """Set what the source of this name or id is, and wait as `enqueue` does.
+
+        A value that is computed by the time the request is applied stays so; then
+        `BatchOutcome.corrections` has one.
+
+        Raises:
+            InvalidDraft: the value is computed; the message names its inputs. Nothing was sent.
+            NoSuchValue: no value has that name; the message offers similar ones.
+            ClientError: as `values` and `enqueue`.
+        """
+        from rebaser_client.plan import input_ids, is_computed
+
+        there = await self.values(name, inputs=1)
+        found = there[name]
+        if found.func_id is not None:
+            raise is_computed(name, (there[each].name or each for each in input_ids(found)))
+        update = {"setValue": {"valueId": found.id, "value": value}}
+        return await self.enqueue([update], wait=wait)
+
     async def outcome(self, request_id: RequestId | str) -> OutcomeReplyV2:
         """The outcome of a recent request, for a caller that missed the reply.
 
@@ -317,6 +338,22 @@ class ChangeSetHandle:
     async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
         """Requests settled behind commit `after`, or the `last` ones of them, oldest first."""
         return await read_log(self._sender.streams, await self.ids(), after=after, limit=last)
+
+    async def changes(self, *, after: int = 0) -> AsyncIterator[LogEntry]:
+        """Yield the requests settled behind commit `after`, oldest first, and then each new one.
+
+        Ends by an error alone; it waits while NATS cannot be reached. A program that keeps the
+        `commit` of the last entry that it has worked on, and passes it the next time, misses none.
+
+        Raises:
+            ReadRefused: not all of them are kept; the message says how to go on.
+            ClientClosed: the client is closed.
+        """
+        async with aclosing(
+            follow_log(self._sender.streams, await self.ids(), after=after)
+        ) as entries:
+            async for entry in entries:
+                yield entry
 
     async def why(self, name: str, *, at: int | None = None) -> Provenance:
         """The edits that made the value of this name or id what it is, as of `at` or now.

@@ -10,7 +10,8 @@ and is not enqueued yet.
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -129,6 +130,35 @@ async def read_log(
     owner, a claim) are left out.
     """
     entries: deque[LogEntry] = deque(maxlen=limit)
+    async with aclosing(_entries(streams, change_set, after, idle_timeout=0)) as found:
+        async for _, entry in found:
+            entries.append(entry)
+    return list(entries)
+
+
+async def follow_log(
+    streams: Streams, change_set: ChangeSet, *, after: int = 0
+) -> AsyncGenerator[LogEntry, None]:
+    """Yield what `read_log` returns, and all that is settled later; ends by an error alone.
+
+    Raises:
+        ReadRefused: requests settled after commit `after` may not all be kept.
+    """
+    async with aclosing(_entries(streams, change_set, after, idle_timeout=None)) as found:
+        async for previous, entry in found:
+            if previous > after > 0:
+                raise ReadRefused(
+                    f"the log begins behind commit {previous}, and may lack what was settled after "
+                    f"commit {after}; read the values, and go on after their commit"
+                )
+            after = entry.commit
+            yield entry
+
+
+async def _entries(
+    streams: Streams, change_set: ChangeSet, after: int, *, idle_timeout: float | None
+) -> AsyncGenerator[tuple[int, LogEntry], None]:
+    """Yield each entry, and the last commit before it that is not kept: 0 if none lacks."""
     reader = ordered_reader(
         streams.js,
         streams.commits_stream,
@@ -136,13 +166,15 @@ async def read_log(
         opt_start_seq=max(after, 1),
     )
     before: ControlState | None = None
+    missing = last = 0
     async with reader:
-        while (delivery := await reader.next(idle_timeout=0)) is not None:
+        while (delivery := await reader.next(idle_timeout=idle_timeout)) is not None:
             commit = Commit.decode(delivery.headers, delivery.payload)
+            if commit.previous != last:
+                missing = commit.previous
             if commit.settled is not None and delivery.stream_sequence > after:
-                entries.append(_log_entry(delivery, commit, commit.settled, before))
-            before = commit.control
-    return list(entries)
+                yield missing, _log_entry(delivery, commit, commit.settled, before)
+            before, last = commit.control, delivery.stream_sequence
 
 
 def _log_entry(

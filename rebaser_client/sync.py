@@ -273,6 +273,7 @@ class SyncChangeSet(Blocking[W]):
 
     ids = blocking(ChangeSetHandle.ids)
     enqueue = blocking(ChangeSetHandle.enqueue)
+    set_value = blocking(ChangeSetHandle.set_value)
     enqueue_table = blocking(ChangeSetHandle.enqueue_table)
     outcome = blocking(ChangeSetHandle.outcome)
     settled = blocking(ChangeSetHandle.settled)
@@ -281,6 +282,7 @@ class SyncChangeSet(Blocking[W]):
     without_result = blocking(ChangeSetHandle.without_result)
     functions = blocking(ChangeSetHandle.functions)
     log = blocking(ChangeSetHandle.log)
+    changes = _iterating(ChangeSetHandle.changes)
     why = blocking(ChangeSetHandle.why)
     difference = blocking(ChangeSetHandle.difference)
     differences = blocking(ChangeSetHandle.differences)
