@@ -6,6 +6,7 @@ are forked.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -59,6 +60,7 @@ from rebaser_core.queries import (
     Question,
     ReplyT,
     ResultlessValues,
+    ValueSnapshot,
 )
 from rebaser_core.records import (
     ChangeSetKind,
@@ -271,9 +273,9 @@ class ChangeSetHandle:
     ) -> ValueSet:
         """Values of these names or ids, or all, and levels of their inputs and dependents.
 
-        All are as of one commit: `at`, or the last one when the query arrived, so that a client
-        that has the reply to a request reads the request's effect. With `missing_ok`, unknown names
-        are in `ValueSet.missing`.
+        A `*` in a name stands for any text: "price/*/UK". All are as of one commit: `at`, or the
+        last one when the query arrived, so that a client that has the reply to a request reads the
+        request's effect. With `missing_ok`, unknown names are in `ValueSet.missing`.
 
         Raises:
             NoSuchValue: no value has one of the names; the message offers similar ones.
@@ -281,6 +283,15 @@ class ChangeSetHandle:
             TooLarge: the names do not fit into a query.
             ReadRefused: a Rebaser refused, and said why: the past is not kept so long.
         """
+        if any("*" in name for name in names):
+            whole = await self.values(at=at)
+            fitting, missing = _fitting(whole, names)
+            if missing and not missing_ok:
+                raise NoSuchValue(f"there is no value {missing[0]!r} in {self.address}")
+            if not (inputs or dependents):
+                stale = whole.may_be_stale
+                return ValueSet(whole.commit, fitting, missing, may_be_stale=stale)
+            names, at = (*(value.id for value in fitting), *missing), whole.commit
         asked = {"which": [*names], "inputs": inputs, "dependents": dependents}
         replies = await self._ask(VALUES, **asked, at=at, after="")
         while (last := replies[-1]).next is not None:
@@ -619,8 +630,25 @@ class ChangeSetHandle:
             _error_in,
             lambda reply: getattr(reply, "more", False),
         )
-        message = question.query.current(id=RequestId(), **ids._asdict(), **asked)
-        return await asking.ask(self._sender.streams.queries(ids, question.name), message)
+        try:
+            message = question.query.current(id=RequestId(), **ids._asdict(), **asked)
+        except ValidationError as error:
+            raise MalformedMessage(first_error(error)) from None
+        try:
+            return await asking.ask(self._sender.streams.queries(ids, question.name), message)
+        except ReadRefused as error:  # the Rebaser knows the ids alone
+            raise ReadRefused(str(error).replace(str(ids), self.address)) from None
+
+
+def _fitting(every: ValueSet, names: Sequence[str]) -> tuple[list[ValueSnapshot], list[str]]:
+    """Return the values that the names, ids or patterns stand for, and those that none fits."""
+    found, missing = dict[str, ValueSnapshot](), list[str]()
+    for name in names:
+        fits = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL).fullmatch
+        fitting = {v.id: v for v in every.values() if v.id == name or fits(v.name or "")}
+        found |= fitting
+        missing += [] if fitting else [name]
+    return [*found.values()], missing
 
 
 def _error_in(reply: Any) -> str | None:

@@ -533,7 +533,7 @@ _SHOWN: Final = 5
 """Maximum number of values in the text of a set."""
 
 
-class _NoSuchName(KeyError):
+class NoSuchName(RebaserError, KeyError):
     """A key that no value has; similar names are only looked for where the message is shown."""
 
     def __str__(self) -> str:
@@ -569,7 +569,7 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
     def __getitem__(self, key: str) -> ValueSnapshot:
         found = self._by_id.get(key) or self._by_name.get(key)
         if found is None:
-            raise _NoSuchName(key, self._by_name)
+            raise NoSuchName(key, self._by_name)
         return found
 
     def __iter__(self) -> Iterator[str]:

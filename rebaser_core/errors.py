@@ -25,11 +25,29 @@ RebaserError
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from linecache import getline
+from traceback import walk_tb
 from typing import Final
+
+_CELLS: Final = 3
+"""Maximum number of lines of a notebook that an error shows: of the cell, and of its functions."""
 
 
 class RebaserError(Exception):
     """Base of all errors that Rebaser raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows instead of a traceback: what is wrong, and where.
+
+        The frames of the client, of its thread and of its event loop explain nothing there.
+        """
+        cells = [
+            (frame.f_code.co_filename, line)
+            for frame, line in walk_tb(self.__traceback__)
+            if frame.f_globals.get("__name__") == "__main__"
+        ]
+        shown = [f"  line {line}: {getline(file, line).strip()}" for file, line in cells[-_CELLS:]]
+        return [*shown, f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
 class MessageError(RebaserError):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import ReadRefused
+from rebaser_client.draft import builtin
+from rebaser_client.errors import NoSuchValue, ReadRefused
 from rebaser_client.reader import ValueSet
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.errors import Unreachable
@@ -133,6 +134,25 @@ async def test_the_past_is_read_and_listed(deployment: Deployment) -> None:
     assert log[0].updates == {"putValue": 1}
     assert [correction.code for correction in log[0].corrections] == ["missing-value"]
     assert [entry.commit for entry in await reader.log(after=commits[1])] == commits[2:]
+
+
+async def test_a_star_in_a_name_stands_for_any_text(deployment: Deployment) -> None:
+    await deployment.start()
+    shop = await deployment.client.workspace("prices").create()
+    async with shop.edit() as draft:
+        for name in ("net/A1", "net/B2", "net/A1/old", "rate"):
+            draft.source(name, 1)
+        draft.value("gross", builtin("sum"), "net/B2", "rate")
+
+    def names(found: ValueSet) -> set[str | None]:
+        return {value.name for value in found.values()}
+
+    assert names(await shop.values("net/*")) == {"net/A1", "net/B2", "net/A1/old"}
+    assert names(await shop.values("*/A1", "rate")) == {"net/A1", "rate"}
+    assert names(await shop.values("net/B*", dependents=1)) == {"net/B2", "gross"}
+    assert (await shop.values("tax/*", "rate", missing_ok=True)).missing == ["tax/*"]
+    with pytest.raises(NoSuchValue, match=r"there is no value 'tax/\*' in prices"):
+        await shop.values("tax/*")
 
 
 async def test_an_answer_larger_than_a_message_comes_whole(deployment: Deployment) -> None:
