@@ -113,7 +113,7 @@ def test_wrong_presumptions_of_death_cost_takeovers_and_nothing_else() -> None:
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))]
 )
 def test_rebasers_without_processor_time_go_on_handling_requests(seed: int) -> None:
-    """Ten times too much is asked of them, and none outlives a lease: in each third of that time
+    """Ten times too much is asked of them, and none outlives a lease: in each half of that time
     some requests are handled, and afterwards all comes to rest."""
     verdict = run(seed, starved=True)
 
@@ -130,7 +130,7 @@ def test_who_takes_more_tasks_than_can_begin_handles_fewer_requests() -> None:
 
 
 def _handled(verdict: Verdict) -> int:
-    """Requests that were handled in the last two thirds of the time without processor time."""
+    """Requests that were handled in the second half of the time without processor time."""
     return next(sum(step[2][1:]) for step in verdict.trace if step[1] == "starved")
 
 
