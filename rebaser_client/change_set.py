@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
-from rebaser_client.display import package
+from rebaser_client.display import Rows, package
 from rebaser_client.errors import NoSuchValue, ReadRefused, RequestRefused
 from rebaser_client.outcomes import (
     BatchOutcome,
@@ -346,7 +346,7 @@ class ChangeSetHandle:
         replies = await self._ask(VALUES, which=[*names], functions=True)
         return [function for reply in replies for function in reply.functions or ()]
 
-    async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
+    async def log(self, *, after: int = 0, last: int | None = None) -> Rows[LogEntry]:
         """Requests settled behind commit `after`, or the `last` ones of them, oldest first."""
         return await read_log(self._sender.streams, await self.ids(), after=after, limit=last)
 

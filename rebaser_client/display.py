@@ -6,14 +6,17 @@ shown as text.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from html import escape
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rebaser_client.errors import MissingPackage
 from rebaser_core.errors import many
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, upload_of
+
+T = TypeVar("T")
 
 Columns = Mapping[str, Sequence[Any]]
 """Column → its cells, all of one length."""
@@ -55,6 +58,25 @@ class Tabular(ABC):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+class Rows(list[T], Tabular):
+    """A list that is a table, too, and that notebooks show as one: a row for each item.
+
+    `row` returns the cells of an item by column, equal columns for all.
+    """
+
+    def __init__(self, items: Iterable[T], row: Callable[[T], Mapping[str, Any]]) -> None:
+        super().__init__(items)
+        self._row = row
+
+    def _columns(self) -> Columns:
+        rows = [self._row(item) for item in self]
+        return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+
+    def _repr_html_(self) -> str:
+        columns = self._columns()
+        return html_table([*columns], [*zip(*columns.values(), strict=True)])
 
 
 def package(name: str, *, extra: str) -> Any:
@@ -115,6 +137,8 @@ def _cell(cell: Any) -> str:
     if cell is None:
         return ""
     text = cell if isinstance(cell, str) else table_text(cell)
+    if isinstance(cell, datetime):
+        text = f"{cell:%Y-%m-%d %H:%M:%S}"
     if text is None:
         text = json.dumps(cell, ensure_ascii=False)
     if len(text) > _LENGTH:

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from rebaser_client.display import Columns, Tabular, html_table, table_text
+from rebaser_client.display import Columns, Rows, Tabular, html_table, table_text
 from rebaser_client.effects import (
     EffectFamily,
     by_name,
@@ -123,7 +123,7 @@ class LogEntry:
 
 async def read_log(
     streams: Streams, change_set: ChangeSet, *, after: int = 0, limit: int | None
-) -> list[LogEntry]:
+) -> Rows[LogEntry]:
     """Return the last `limit` requests settled after commit `after`, or all, oldest first.
 
     The log is read as of a moment after the call. Commits that settle no request (a change of
@@ -133,7 +133,12 @@ async def read_log(
     async with aclosing(_entries(streams, change_set, after, idle_timeout=0)) as found:
         async for _, entry in found:
             entries.append(entry)
-    return list(entries)
+    return Rows(entries, _cells)
+
+
+def _cells(entry: LogEntry) -> dict[str, Any]:
+    names = ("commit", "time", "author", "outcome", "computed", "updates", "message", "request")
+    return {name: entry.as_dict()[name] for name in names} | {"time": entry.time}
 
 
 async def follow_log(
@@ -277,9 +282,13 @@ class BranchDifference:
             "it does at its next request, or at a refresh"
         )
 
-    def families(self) -> list[EffectFamily]:
+    def families(self) -> Rows[EffectFamily]:
         """Return the computed values that differ by name pattern, with counts, sums and moves."""
-        return by_pattern(self.computed or ())
+        names = ("title", "size", "failed", "head", "branch", "change")
+        return Rows(
+            by_pattern(self.computed or ()),
+            lambda each: {name: getattr(each, name) for name in names},
+        )
 
     def question(self) -> str:
         """Return the question that a person answers before an apply."""

@@ -39,6 +39,9 @@ async def test_changes_are_those_behind_a_commit_and_then_each_new_one(
 
     assert [entry.commit for entry in await heard] == kept[1:]
     assert [entry.commit for entry in await first(1, shop, after=kept[-2])] == kept[-1:]
+    frame = (await shop.log(last=2)).to_pandas()
+    assert frame["commit"].to_list() == kept[-2:]
+    assert set(frame["outcome"]) == {"applied"}
 
 
 async def test_changes_that_are_not_kept_any_more_are_missed_aloud(deployment: Deployment) -> None:

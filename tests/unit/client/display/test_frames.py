@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from rebaser_client import MissingPackage, ValueDifferences, ValueSet
+from rebaser_client.display import Rows
 from rebaser_client.reader import ValueSnapshot
 from tests.helpers.batches import new_id
 
@@ -73,3 +74,12 @@ def test_a_package_that_is_missing_is_named_with_its_extra(
 
     with pytest.raises(MissingPackage, match=rf"pip install 'rebaser\[{extra}\]'"):
         values.to_pandas() if package == "pandas" else values.to_arrow()
+
+
+def test_the_log_and_families_are_tables_too() -> None:
+    rows = Rows(["a", "b"], lambda each: {"name": each, "updates": {each: 1}})
+
+    assert rows == ["a", "b"]
+    assert rows.to_pandas()["name"].to_list() == ["a", "b"]
+    assert rows.to_polars()["name"].to_list() == ["a", "b"]
+    assert rows.to_arrow().column_names == ["name", "updates"]

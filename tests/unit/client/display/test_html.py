@@ -1,9 +1,10 @@
 """What notebooks show: text of others stays text, and tables stay short."""
 
 import json
+from datetime import UTC, datetime
 
 from rebaser_client import Draft, ValueDifferences, ValueSet
-from rebaser_client.display import SHOWN, html_table, table_text, value_text
+from rebaser_client.display import SHOWN, Rows, html_table, table_text, value_text
 from rebaser_client.plan import build_plan
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import TableHandle, upload_value
@@ -35,6 +36,18 @@ def test_names_and_values_are_escaped_wherever_they_are_shown() -> None:
     assert "as of commit 7, may be stale" in shown[0]
     assert "1 differ" in shown[1]
     assert "1 added" in shown[2]
+
+
+def test_a_list_that_is_a_table_is_shown_with_its_times() -> None:
+    rows = Rows(
+        [datetime(2026, 7, 1, 8, 30, tzinfo=UTC)], lambda each: {"time": each, "who": HOSTILE}
+    )
+
+    html = rows._repr_html_()
+
+    assert "<td>2026-07-01 08:30:00</td>" in html
+    assert "<script" not in html
+    assert Rows([], lambda each: {"a": each})._repr_html_().startswith("<table>")
 
 
 def test_long_tables_and_cells_are_cut() -> None:
