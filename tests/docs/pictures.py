@@ -8,6 +8,8 @@ import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +19,8 @@ from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import arrow, cel
 from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
+from rebaser_client.errors import RequestDead
+from rebaser_server.settings.settings import OpsSettings, Role
 from tests.chaos.functions import install
 from tests.docs.conftest import ROOT
 from tests.helpers.arrow_functions import install_arrow_functions
@@ -24,6 +28,7 @@ from tests.helpers.batches import Batch, ExampleGraph, new_id, set_to
 from tests.helpers.browser import browsing
 from tests.helpers.deployment import Deployment, deployed
 from tests.helpers.nats_process import NatsServer, running
+from tests.helpers.workers import Working
 from tests.integration.test_ops_endpoint import started, url_of
 from tests.integration.test_status_page import given_up
 
@@ -39,6 +44,37 @@ NAMES: Final = (
 MARKETS: Final = {"DE": 0.19, "FR": 0.2, "UK": 0.2, "US": 0.07}
 PRODUCTS: Final = 60
 BRANCH: Final = "euro-in-july"
+ORDERS: Final = '''
+from dataclasses import dataclass, field
+from datetime import timedelta
+from rebaser_server.handlers import Context, Service
+
+orders = Service("orders")
+
+@orders.state
+@dataclass
+class Order:
+    items: list[str] = field(default_factory=list)
+    paid: bool = False
+
+@orders.handler
+async def add(ctx: Context[Order], item: str) -> int:
+    ctx.state.items.append(item)
+    ctx.send("remind", after=timedelta(days=3), timer="patience")
+    return len(ctx.state.items)
+
+@orders.handler
+async def pay(ctx: Context[Order], card: str) -> str:
+    if card.startswith("4000"):
+        raise ConnectionError(f"the bank does not answer for card {card}")
+    ctx.state.paid = True
+    return "paid"
+
+@orders.handler
+async def remind(ctx: Context[Order]) -> None:
+    """Write to who has not paid."""
+'''
+"""Orders that are paid by a bank, which does not answer for one card."""
 
 
 class Shot(NamedTuple):
@@ -108,6 +144,32 @@ async def tour(
     failures = Shot("failures", 1000)
     dark, phone = Shot("failures-dark", 1000, dark=True), Shot("failures-phone", 844, PHONE)
     yield page, [failures, dark, phone]
+
+
+async def worker_tour(
+    deployment: Deployment, browser: Browser
+) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
+    """The front page of a worker, and the page of a key at which a call failed for good."""
+    ops, shop = OpsSettings(port=0, local_role=Role.OPERATOR), dict[str, Any]()
+    exec(compile(ORDERS, "shop.py", "exec"), shop)  # noqa: S102 - its name is in the picture
+    async with Working(deployment).worker(shop["orders"], ops=ops, max_attempts=1) as url:
+        key = partial(Working(deployment).key, "orders")
+        for number, item in enumerate(["teapot", "cup", "saucer", "spoon", "cup", "kettle"]):
+            await key(f"o-{17 + number % 4}").call("add", item)
+            if number > 3:
+                await key(f"o-{17 + number % 4}").call("pay", "5100 0000 0000 0001")
+        with suppress(RequestDead):
+            await key("o-19").call("pay", "4000 0000 0000 0002")
+        page = await browser.new_page(color_scheme="light")
+        await page.goto(str(url))
+        await expect(page.get_by_role("link", name="orders / o-19")).not_to_have_count(
+            0, timeout=PATIENCE
+        )
+        yield page, [Shot("services", 670)]
+        await page.goto(f"{url}key?service=orders&key=o-19")
+        await page.get_by_role("heading", name="orders / o-19").wait_for(timeout=PATIENCE)
+        await expect(page.locator("main")).to_contain_text("does not answer", timeout=PATIENCE)
+        yield page, [Shot("key", 720)]
 
 
 async def _connected(page: Page) -> None:
@@ -271,8 +333,9 @@ async def shown(page: Page, shot: Shot) -> None:
 
 async def _take(page: Page, shot: Shot, into: Path) -> None:
     await shown(page, shot)
-    if "Rebaser" in await page.get_by_role("status").first.inner_text():
-        await _connected(page)
+    status = page.get_by_role("status").first
+    if "Rebaser" in await status.inner_text():
+        await expect(status).to_contain_text("NATS answers", timeout=PATIENCE)
     begin = "(first) => scrollTo(0, first.getBoundingClientRect().top + scrollY - 16)"
     await page.locator(shot.at).evaluate(begin)
     file = into / f"page-{shot.name}.png"
@@ -290,9 +353,10 @@ async def _take_all(into: Path) -> None:
         os.environ["PYTHONPATH"] = functions_in(directory)
         with running(NatsServer(directory / "nats")) as nats:
             async with deployed(nats, directory) as deployment, browsing() as browser:
-                async for page, shots in tour(deployment, browser, LOAD):
-                    for shot in shots:
-                        await _take(page, shot, into)
+                for each in (worker_tour(deployment, browser), tour(deployment, browser, LOAD)):
+                    async for page, shots in each:
+                        for shot in shots:
+                            await _take(page, shot, into)
 
 
 if __name__ == "__main__":
