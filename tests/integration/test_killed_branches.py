@@ -83,13 +83,16 @@ class Mortal:
         await self.closer._apply_to_head(self.own.state.control.closing)
 
 
-async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
+async def ask(
+    deployment: Deployment, change_set: ChangeSet, action: str, reviewed: str | None = None
+) -> RequestId:
     """Store the request and do not wait."""
     message = ChangeSetRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
         action=action,
+        reviewed=reviewed,
     )
     headers, payload = ChangeSetRequest.encode(message)
     await publish_request(deployment.streams, change_set, headers, payload)

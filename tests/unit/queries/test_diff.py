@@ -76,6 +76,13 @@ def test_both_sides_and_what_was_there_before_are_shown_where_both_changed():
     [change] = changes_in(side.graph, side.edits)
     assert (change.base, change.head, change.branch, change.both) == (100, 2, 1, True)
 
+    for each, code in ((side, "max"), (trunk, "min")):
+        each.request([PutFunc(func_id=SUM, name="sum", runtime="builtin", code=code)])
+    side.catch_up()
+
+    of_function, _ = changes_in(side.graph, side.edits)
+    assert (of_function.what, of_function.both) == ("function", True)
+
 
 def test_equal_changes_on_both_sides_are_no_difference():
     trunk = Head()
