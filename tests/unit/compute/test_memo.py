@@ -271,6 +271,14 @@ def test_a_function_that_is_not_pure_is_found_within_5_000_calls(
     assert differences[0]["text"] != differences[0]["former"]
 
 
+def test_results_that_were_known_cost_no_call(calls: list[Any], memo: WorkspaceMemo) -> None:
+    compute(many(1), memo)
+
+    [outcome] = compute(many(1), memo)
+
+    assert outcome.costs == {("python", "double"): (0, 0.0)}
+
+
 def test_a_function_that_comes_to_the_same_is_not_taken_for_impure(
     calls: list[Any], memo: WorkspaceMemo
 ) -> None:
