@@ -289,6 +289,13 @@ def test_names_lead_to_who_has_them(steps, loaded_after):
         ]
 
 
+def test_texts_of_several_chunks_come_in_the_order_that_is_asked_for():
+    texts = [str(number) for number in range(140)]
+    column = TextColumn(*(pa.array(part, pa.large_string()) for part in (texts[:100], texts[100:])))
+
+    assert column.take(np.arange(140)[::-1]).to_pylist() == texts[::-1]
+
+
 def test_removing_all_inputs_of_a_value_looks_at_them_once():
     """Each removal by itself went through all that were left: quadratic."""
     puts = [PutValue(value_id=ulid(n), value=n) for n in range(2_000)]
