@@ -38,6 +38,10 @@ def fails(value):
     CALLS.append(value)
     raise ValueError("no")
 
+def grows(value):
+    CALLS.append(value)
+    value.append(1)
+
 def counts(value):
     CALLS.append(value)
     return len(CALLS)
@@ -49,7 +53,7 @@ WORKSPACE = "01J00000000000000000000000"
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("site")
-    names = ("double", "most", "fails", "counts")
+    names = ("double", "most", "fails", "grows", "counts")
     install(directory, "counted", SOURCE, {name: f"counted:{name}" for name in names})
     return directory
 
@@ -181,6 +185,22 @@ def test_values_that_json_tells_apart_are_other_inputs(
         compute(build, memo)
 
     assert len(calls) == 2
+
+
+def test_a_known_result_cannot_be_changed_by_what_takes_it(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    states = []
+    for _ in range(2):
+        build = Builder()
+        build.source("one", [1])
+        build.dependent("list", "double", {"value": "one"}, "python")
+        build.dependent("grown", "grows", {"value": "list"}, "python")
+        compute(build, memo)
+        states.append(build.state())
+
+    assert states[0] == states[1]
+    assert len(calls) == 3
 
 
 def test_a_failure_is_not_remembered(calls: list[Any], memo: WorkspaceMemo) -> None:
