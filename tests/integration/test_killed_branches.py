@@ -127,6 +127,8 @@ async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
     await Mortal.of(deployment, branches[1])
     await (await Mortal.of(deployment, branches[2])).checkpointing.write()
     await (await Mortal.of(deployment, branches[3])).branching.start()
+    stored = [deployment.archive(each).machine.metadata(each) is not None for each in branches]
+    assert stored == [False, False, True, True]
 
     await deployment.start()
     for number, branch in enumerate(branches):
