@@ -131,7 +131,7 @@ async def test_a_branch_is_opened_again_if_heads_log_does_not_tell_whether_it_wa
 async def test_what_head_changed_since_the_review_is_merged_before_a_branch_is_applied(
     deployment: Deployment,
 ) -> None:
-    """So the difference is another one; the branch has head's change although it is refused."""
+    """The difference is another one then; the branch has head's change although it is refused."""
     daemon = await deployment.start()
     team = await Team(deployment).begin()
     change_set = await team.fork()

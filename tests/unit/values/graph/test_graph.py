@@ -365,7 +365,7 @@ def test_a_value_says_what_it_is():
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_files_that_values_name_are_found_until_none_names_them(at_once):
-    """Also in a graph from a checkpoint that lists them."""
+    """A graph from a checkpoint that lists them finds them, too."""
     graph = Graph()
     one = graph.add(ulid(1))
     if at_once:

@@ -51,7 +51,7 @@ def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
 
 
 def test_a_snapshot_knows_nothing_of_what_came_later():
-    """Not even where both look ids up in one table."""
+    """Ids and contents stay as they were, although both look ids up in one table."""
     graph = Graph()
     one = graph.add(ulid(1))
     graph.assign(one, 1)

@@ -69,7 +69,7 @@ def test_stale_results_are_dropped_and_reported_once(edit):
 
 
 def test_a_value_with_a_result_is_a_root_until_the_update_is_committed():
-    """One that was defined anew stays as it is; roots that are cleared are saved."""
+    """Values that were defined anew stay as they are; roots that are cleared are saved."""
     graph = after([DEFINITIONS])
     graph.clear_roots(1)
     rebase(graph, 2, [PutValue(value_id=SECOND, func_id=SUM, inputs={"values": [SOURCE]})])

@@ -224,7 +224,7 @@ def test_edits_stay_where_head_comes_in_their_way(start, own, heads):
 
 
 def test_a_later_edit_goes_into_the_earlier_one():
-    """What head has in its place stays known."""
+    """Head's own definitions stay known."""
     head = Head()
     head.request([PutValue(value_id=A, value=0)])
     branch = Branch(head)

@@ -132,7 +132,7 @@ def test_a_batch_is_corrected_and_makes_due_what_it_changes(
     expected: tuple[str | None, list[str]] | None,
     is_root: bool,
 ) -> None:
-    """As performed it needs no correction."""
+    """The batch as performed needs no correction."""
     graph = one_and_two()
 
     done = rebase(graph, 2, batch)
