@@ -200,6 +200,16 @@ async def test_another_difference_than_the_reviewed_one_is_not_applied(team: Tea
     assert await team.value(team.head, team.sum.net) == 41
 
 
+@pytest.mark.parametrize(("value", "reason"), [("x", "no value 'x'"), ("net", "set it instead")])
+async def test_what_is_not_there_or_not_computed_is_not_computed_anew(
+    team: Team, value: str, reason: str
+) -> None:
+    name = team.sum.net if value == "net" else value
+
+    with pytest.raises(RequestRefused, match=reason):
+        await team.client.change_set(*team.head).recompute([name])
+
+
 async def test_a_branch_of_a_branch_begins_with_its_edits(team: Team) -> None:
     one = await team.fork("one")
     await team.send(one, [set_to(team.sum.net, 40)])

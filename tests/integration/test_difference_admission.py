@@ -9,6 +9,8 @@ from rebaser_core.jetstream import StoredMessage
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.state import RecentRequests
 from rebaser_server.graph_application.commands import head_request_id
+from rebaser_server.graph_application.content import content_of
+from rebaser_server.queries.comparisons import diff
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment
 from tests.helpers.workspace import Team
@@ -124,6 +126,30 @@ async def test_a_branch_is_opened_again_if_heads_log_does_not_tell_whether_it_wa
     scene.forget()
     await scene.send_again()
     assert await scene.at_head() == (0, LAST)
+
+
+async def test_what_head_changed_since_the_review_is_merged_before_a_branch_is_applied(
+    deployment: Deployment,
+) -> None:
+    """The difference is another one then; the branch has head's change although it is refused."""
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    change_set = await team.fork()
+    await team.send(change_set, [set_to(team.sum.net, OF_BRANCH)])
+    await deployment.at_rest()
+    daemon.kill()
+    reviewed = (await diff(deployment.archive(change_set))).digest
+    head, branch = [await Mortal.of(deployment, each) for each in (team.head, change_set)]
+    await team.client.enqueue_updates(*team.head, [set_to(team.sum.net, LATER)])
+    await head.handle()
+
+    await ask(deployment, change_set, "apply", reviewed)
+    await branch.handle()
+
+    state = await deployment.archive(change_set).load()
+    assert state.control.closing is None
+    assert state.control.branch.cursor == head.own.state.commit
+    assert content_of(state).edits.theirs[team.sum.net].value == LATER
 
 
 async def test_a_batch_taken_from_another_change_set_is_applied(deployment: Deployment) -> None:

@@ -83,13 +83,16 @@ class Mortal:
         await self.closer._apply_to_head(self.own.state.control.closing)
 
 
-async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
+async def ask(
+    deployment: Deployment, change_set: ChangeSet, action: str, reviewed: str | None = None
+) -> RequestId:
     """Store the request and do not wait."""
     message = ChangeSetRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
         action=action,
+        reviewed=reviewed,
     )
     headers, payload = ChangeSetRequest.encode(message)
     await publish_request(deployment.streams, change_set, headers, payload)
@@ -124,6 +127,8 @@ async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
     await Mortal.of(deployment, branches[1])
     await (await Mortal.of(deployment, branches[2])).checkpointing.write()
     await (await Mortal.of(deployment, branches[3])).branching.start()
+    stored = [deployment.archive(each).machine.metadata(each) is not None for each in branches]
+    assert stored == [False, False, True, True]
 
     await deployment.start()
     for number, branch in enumerate(branches):

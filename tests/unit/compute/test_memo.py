@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rebaser_server.compute import memo as memos
 from rebaser_server.compute import recall
 from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.evaluation import evaluate, evaluate_unit
 from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
@@ -37,6 +38,10 @@ def fails(value):
     CALLS.append(value)
     raise ValueError("no")
 
+def grows(value):
+    CALLS.append(value)
+    value.append(1)
+
 def counts(value):
     CALLS.append(value)
     return len(CALLS)
@@ -48,7 +53,7 @@ WORKSPACE = "01J00000000000000000000000"
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("site")
-    names = ("double", "most", "fails", "counts")
+    names = ("double", "most", "fails", "grows", "counts")
     install(directory, "counted", SOURCE, {name: f"counted:{name}" for name in names})
     return directory
 
@@ -145,11 +150,29 @@ def test_the_same_bytes_under_other_arguments_are_another_call(
     build = Builder()
     build.source("one", 1)
     build.source("two", 2)
-    for left, right in (("one", "two"), ("two", "one"), ("one", "one")):
-        build.dependent("it", "most", {"left": left, "right": right}, "python")
+    for names, left, right in (
+        (("left", "right"), "one", "two"),
+        (("left", "right"), "two", "one"),
+        (("left", "right"), "one", "one"),
+        (("right", "left"), "one", "two"),
+    ):
+        build.dependent("it", "most", dict(zip(names, (left, right), strict=True)), "python")
         compute(build, memo)
 
-    assert calls == [(1, 2), (2, 1), (1, 1)]
+    assert calls == [(1, 2), (2, 1), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("again", [("double", ["one"]), ("counts", "one")])
+def test_a_list_of_the_input_and_another_function_are_other_calls(
+    calls: list[Any], memo: WorkspaceMemo, again: tuple[str, Any]
+) -> None:
+    build = Builder()
+    build.source("one", 1)
+    for code, taken in (("double", "one"), again):
+        build.dependent("it", code, {"value": taken}, "python")
+        compute(build, memo)
+
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("pair", [(1, 1.0), (0.0, -0.0), (True, 1), ("1", 1), ([1], [1.0])])
@@ -164,6 +187,22 @@ def test_values_that_json_tells_apart_are_other_inputs(
     assert len(calls) == 2
 
 
+def test_a_known_result_cannot_be_changed_by_what_takes_it(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    states = []
+    for _ in range(2):
+        build = Builder()
+        build.source("one", [1])
+        build.dependent("list", "double", {"value": "one"}, "python")
+        build.dependent("grown", "grows", {"value": "list"}, "python")
+        compute(build, memo)
+        states.append(build.state())
+
+    assert states[0] == states[1]
+    assert len(calls) == 3
+
+
 def test_a_failure_is_not_remembered(calls: list[Any], memo: WorkspaceMemo) -> None:
     """What it failed of may be over."""
     for _ in range(2):
@@ -174,6 +213,23 @@ def test_a_failure_is_not_remembered(calls: list[Any], memo: WorkspaceMemo) -> N
     assert build.state()["0"][0] == "failed"
 
 
+def test_a_large_result_is_not_remembered(calls: list[Any], memo: WorkspaceMemo) -> None:
+    for _ in range(2):
+        build = many(1)
+        build.source("source", "x" * (600 << 10))
+        compute(build, memo)
+
+    assert len(calls) == 2
+
+
+def test_cheap_and_builtin_functions_are_not_remembered(memo: WorkspaceMemo) -> None:
+    costs = CostModel({("python", "cheap"): 1e-6, ("python", "dear"): 1.0, ("builtin", "sum"): 1.0})
+
+    assert memo.seconds("builtin", "sum", costs) == 0
+    assert memo.seconds("python", "cheap", costs) == 0
+    assert memo.seconds("python", "dear", costs) > 0
+
+
 def test_a_forgotten_value_is_computed(calls: list[Any], memo: WorkspaceMemo) -> None:
     """As when a person asks for it to be computed again."""
     compute(many(2), memo)
@@ -181,6 +237,20 @@ def test_a_forgotten_value_is_computed(calls: list[Any], memo: WorkspaceMemo) ->
     compute(many(2), memo)
 
     assert calls == [1, 1, 1]
+
+
+def test_a_forgotten_value_is_not_answered_by_another_process(
+    calls: list[Any], tmp_path: Path
+) -> None:
+    """Its results lie in the store, and this process has not read them yet."""
+    memo = memo_in(tmp_path)
+    compute(many(60), memo_in(tmp_path), 1.0)
+    calls.clear()
+
+    memo.forget(["7"])
+    compute(many(60), memo)
+
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("merges", [False, True])
@@ -219,6 +289,26 @@ def test_a_function_that_is_not_pure_is_found_within_5_000_calls(
 
     assert differences
     assert differences[0]["text"] != differences[0]["former"]
+
+
+def test_results_that_were_known_cost_no_call(calls: list[Any], memo: WorkspaceMemo) -> None:
+    compute(many(1), memo)
+
+    [outcome] = compute(many(1), memo)
+
+    assert outcome.costs == {("python", "double"): (0, 0.0)}
+
+
+def test_a_function_that_comes_to_the_same_is_not_taken_for_impure(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    compute(many(1), memo)
+    recall._FOUND[0] = 999
+
+    [outcome] = compute(many(1), memo)
+
+    assert len(calls) == 2
+    assert outcome.remembered.column("former").to_pylist() == [None]
 
 
 def test_results_that_children_find_count_for_their_parent(
@@ -292,6 +382,28 @@ def test_files_are_merged_and_lose_nothing(tmp_path: Path) -> None:
     assert all(len(each) == 1 for each in known.to_pylist())
 
 
+def test_large_files_are_not_merged(tmp_path: Path) -> None:
+    memo = memo_in(tmp_path)
+    memo.record(results(0, 1, 2 << 20), 1.0)
+    [large] = files_of(memo)
+    for n in range(MAX_FILES + 1):
+        memo.record(results(1 + n, 1), 1.0)
+    memo.memo.tidy()
+
+    assert large in files_of(memo)
+    assert len(files_of(memo)) < MAX_FILES
+
+
+def test_no_more_is_read_than_there_is_room_for(tmp_path: Path) -> None:
+    large, small = memo_in(tmp_path), memo_in(tmp_path, max_bytes=16 << 20)
+    for n in range(20):
+        large.record(results(n, 1, 100_000), 1.0)
+
+    small.prepare(1.0)
+
+    assert len(small.memo._read[WORKSPACE]) == 10
+
+
 def test_the_oldest_files_go_beyond_the_limit(tmp_path: Path) -> None:
     memo = memo_in(tmp_path, max_bytes=1 << 20)
     for n in range(48):
@@ -315,6 +427,43 @@ def test_memory_is_bounded_and_the_least_lately_used_goes(tmp_path: Path) -> Non
     known = memo.known(results(0, 1_000).column("id").combine_chunks()).to_pylist()
     assert memo.memo._size <= 1 << 20
     assert (known[0] is None, known[1], known[999] is None) == (False, None, False)
+
+
+def test_results_that_are_computed_again_take_no_more_room(tmp_path: Path) -> None:
+    memo = memo_in(tmp_path, max_bytes=16 << 20)
+    for n in [0, *[1] * 200]:
+        memo.record(results(n, 1, 10_000), 0.0)
+
+    assert memo.known(results(0, 1).column("id").combine_chunks()).is_valid().to_pylist() == [True]
+
+
+def test_the_four_latest_results_of_a_value_are_kept(memo: WorkspaceMemo) -> None:
+    ids = pa.array(["it"], pa.large_string())
+    for n in (0, 1, 2, 3, 0, 4):
+        memo.record(results(n, 1).set_column(0, "id", ids), 0.0)
+
+    [known] = memo.known(ids).to_pylist()
+    assert [each["key"][-1] for each in known] == [2, 3, 0, 4]
+
+
+def test_only_what_is_used_and_old_is_written_again_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memo = memo_in(tmp_path)
+
+    def rows() -> list[int]:
+        return sorted(memo.memo._get(WORKSPACE, each.name).num_rows for each in files_of(memo))
+
+    memo.record(results(0, 1), 1.0)
+    memo.known(results(0, 1).column("id").combine_chunks())
+    memo.record(results(1, 1), 1.0)
+    assert rows() == [1, 1]
+
+    monkeypatch.setattr(memos, "_REWRITTEN_AFTER", -1.0)
+    WorkspaceMemo(memo.memo, "01J00000000000000000000001").record(results(2, 1), 1.0)
+    for n in (3, 4):
+        memo.record(results(n, 1), 1.0)
+    assert rows() == [1, 1, 1, 2]
 
 
 def test_what_is_used_is_written_again_before_it_is_old(

@@ -54,11 +54,13 @@ def test_a_renewal_is_for_one_code_and_says_why_until_nothing_is_due(site: Path)
 
     now = renewed(before, outdated(before))
     assert (outdated(now), code_reason(now)) == ({}, "new code: pricing 1.2 → 1.3")
+    assert code_reason("pricing 1.2 3fa9 1.2") == "new code: pricing 1.2 is not what it was"
     assert after_update(now, USED, is_last=False) == now
     assert code_reason(after_update(now, USED, is_last=True)) is None
 
     assert renewal_id(CHANGE_SET, before, 1.5) == request != renewal_id(CHANGE_SET, before, 2)
     assert is_renewal(request, CHANGE_SET, before)
+    assert not is_renewal(request, ChangeSet(CHANGE_SET.workspace_id, ChangeSetId()), before)
     release(site, "1.2")
     assert not is_renewal(request, CHANGE_SET, before)
 

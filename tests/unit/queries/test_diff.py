@@ -76,6 +76,13 @@ def test_both_sides_and_what_was_there_before_are_shown_where_both_changed():
     [change] = changes_in(side.graph, side.edits)
     assert (change.base, change.head, change.branch, change.both) == (100, 2, 1, True)
 
+    for each, code in ((side, "max"), (trunk, "min")):
+        each.request([PutFunc(func_id=SUM, name="sum", runtime="builtin", code=code)])
+    side.catch_up()
+
+    of_function, _ = changes_in(side.graph, side.edits)
+    assert (of_function.what, of_function.both) == ("function", True)
+
 
 def test_equal_changes_on_both_sides_are_no_difference():
     trunk = Head()
@@ -108,6 +115,8 @@ def test_a_difference_is_named_by_what_it_says_and_by_what_it_replaces():
     assert digest_of(one) != digest_of(one, head=[SetValue(value_id=NET, value=2)])
     rewired = SetInputs(value_id=GROSS, inputs={"values": [NET]})
     assert digest_of(rewired) != digest_of(rewired, head=[RemoveValue(value_id=TAX)])
+    sums = [PutValue(value_id=NEW, func_id=SUM, inputs={"a": each}) for each in (NET, TAX)]
+    assert digest_of(sums[0]) != digest_of(sums[1])
     added = PutValue(value_id=NEW, value=1)
     assert digest_of(added) != digest_of(added, head=[PutValue(value_id=NEW, value=2)])
 
@@ -239,6 +248,18 @@ def test_what_loses_an_input_by_a_removal_is_an_effect_and_so_is_what_is_added_o
         NEW: ((None, plain(None)), ("ok", plain(100))),
         OLD: (("ok", plain(19)), (None, plain(None))),
     }
+
+
+def test_a_changed_function_has_effects_on_what_it_computes():
+    team = Computing(START)
+    team.branch.request([PutFunc(func_id=SUM, name="sum", runtime="builtin", code="max")])
+
+    early, _ = team.compare()
+    settle(team.branch.graph)
+    found, _ = team.compare()
+
+    assert early.unknown == [GROSS]
+    assert shown(found) == {GROSS: (("ok", plain(119)), ("ok", plain(100)))}
 
 
 def test_what_head_alone_changed_is_no_effect_of_a_branch_that_sleeps():

@@ -78,6 +78,16 @@ def test_later_changes_are_kept_and_named():
     assert graph.values[A].value == 10
 
 
+def test_a_function_that_was_changed_again_is_left_and_named():
+    graph = start()
+    changes = [
+        [PutFunc(func_id=F, name="f", runtime="builtin", code=code)] for code in ("max", "min")
+    ]
+
+    assert reverted(graph, *changes) == [F]
+    assert graph.funcs[F].code == "min"
+
+
 def test_only_the_field_that_the_commit_changed_goes_back():
     graph = start()
     renamed = PutValue(value_id=A, name="renamed", value=9)

@@ -5,10 +5,16 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser_server.values.column_hashes import column_hashes, row_hashes
+from rebaser_server.values.column_hashes import (
+    ContentDigest,
+    column_hashes,
+    row_hashes,
+    text_hash,
+)
 
 MAP = pa.map_(pa.string(), pa.int64())
 STRUCT = pa.struct({"a": pa.int64(), "b": pa.list_(pa.string())})
@@ -21,7 +27,7 @@ COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.float32(), [0.0, -0.0, 1.5, math.nan, math.inf]),
     (pa.float64(), [0.0, -0.0, 1.5, math.nan, math.inf]),
     (pa.decimal128(38, 2), [Decimal(0), Decimal("0.01"), Decimal(1 << 62) * 4, Decimal(-1)]),
-    (pa.string(), ["", "a", "b", "ab" * 3000]),
+    (pa.string(), ["", "a", "b", "a" * 8 + "b" * 8, "b" * 8 + "a" * 8, "ab" * 3000]),
     (pa.binary(), [b"", b"\0", b"\0\0"]),
     (pa.date32(), [dt.date(2026, 1, 1), dt.date(1, 1, 1)]),
     (pa.timestamp("us"), [NOON.replace(tzinfo=None), dt.datetime(1, 1, 1)]),  # noqa: DTZ001
@@ -39,7 +45,9 @@ def test_items_have_equal_hashes_if_they_are_equal(kind: pa.DataType, items: lis
     given = [*items, None]
 
     hashes = column_hashes(pa.array(given, kind), 1).tolist()
-    again = column_hashes(pa.array([None, *given, *given], kind).slice(1 + len(given)), 1).tolist()
+    again = column_hashes(
+        pa.array([None, *reversed(given), *given], kind).slice(1 + len(given)), 1
+    ).tolist()
 
     assert hashes == again
     assert len(set(hashes)) == len(given)
@@ -59,3 +67,24 @@ def test_rows_differ_where_cells_are_exchanged() -> None:
     hashes = row_hashes([pa.array(each) for each in columns], 4).tolist()
 
     assert len(set(hashes)) == 4
+
+
+def test_all_forms_of_nan_have_one_hash() -> None:
+    forms = np.array([0x7FF8 << 48, (0x7FF8 << 48) + 1, 0xFFF8 << 48], np.uint64).view(float)
+
+    assert len(set(column_hashes(pa.array(forms, from_pandas=False), 1).tolist())) == 1
+
+
+def test_a_secret_is_part_of_every_hash_and_makes_zeros_equal() -> None:
+    zero, negative = column_hashes(pa.array([0.0, -0.0]), 1, secret=5).tolist()
+
+    assert zero == negative
+    assert len({text_hash(b"a" * 5_000, secret) for secret in (0, 1, 2)}) == 3
+
+
+def test_a_row_that_comes_twice_is_told_from_none() -> None:
+    digests = [ContentDigest() for _ in range(3)]
+    for digest, item in zip(digests, "ab", strict=False):
+        digest.add(pa.record_batch({"a": [item, item]}))
+
+    assert len({digest.text for digest in digests}) == 3

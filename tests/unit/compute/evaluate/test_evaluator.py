@@ -114,6 +114,7 @@ def test_a_failure_blocks_what_depends_on_it_and_nothing_else() -> None:
         ("last", "blocked", "next"),
         ("other", "ok", 2),
     }
+    assert outcome.recomputed == 4
 
 
 def test_another_failure_of_the_same_value_ends_there() -> None:

@@ -1,5 +1,6 @@
 """What a worker does with a unit: what is much lies in the run store, and is not repeated."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cbor2
@@ -9,7 +10,14 @@ from rebaser_server.compute import evaluation, task_protocol
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.executors import UnitTasks
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
+from rebaser_server.compute.results import (
+    RunStore,
+    StoredResult,
+    UnitResult,
+    contiguous_parts,
+    decode_result,
+    total_costs,
+)
 from rebaser_server.compute.work_unit import IncrementalSplit, WorkUnit, digest_of
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder, install
@@ -134,6 +142,18 @@ def test_a_torn_chain_is_taken_up_to_the_gap(store: RunStore) -> None:
     [outcome] = run(store, unit)
 
     assert rows(store, outcome) == later.value_results
+
+
+def test_of_files_the_longest_are_taken_up_to_a_gap() -> None:
+    names = ["a-0-3-x", "a-0-5-x", "a-0-4-x", "a-5-7-x", "a-9-12-x", "b-7-9-x"]
+
+    assert [part.name for part in contiguous_parts(names, "a")] == ["a-0-5-x", "a-5-7-x"]
+
+
+def test_costs_of_a_function_are_added() -> None:
+    outcome = replace(decode_result(evaluate(chain(1).encode())), costs={("cel", "1"): (2, 0.5)})
+
+    assert total_costs([outcome, outcome]) == {("cel", "1"): (4, 1.0)}
 
 
 def test_clearing_keeps_what_is_referred_to_and_the_batch_that_does(store: RunStore) -> None:

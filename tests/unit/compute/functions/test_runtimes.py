@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.errors import CodeDiffers, FunctionMissing
 from rebaser_server.compute.functions import builtin
 from rebaser_server.compute.functions.builtin import BUILTINS
-from rebaser_server.compute.functions.runtimes import code_digest, code_version, resolve
+from rebaser_server.compute.functions.runtimes import (
+    code_digest,
+    code_version,
+    expected_code,
+    require_code,
+    resolve,
+)
 from tests.helpers.graph_builder import forget_code, install
 
 
@@ -65,6 +71,7 @@ def test_two_functions_of_one_name_are_refused(
 
     with pytest.raises(FunctionMissing, match="more than one Python function 'twice'"):
         resolve("python", "twice")
+    assert code_version("python", "twice") is None
 
 
 VERSIONS = """
@@ -81,6 +88,8 @@ def test_versions_stand_beside_each_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert resolve("python", "dated")() == "now"
     assert resolve("python", "dated@3")() == "now"
     assert resolve("python", "dated@2")() == "then"
+    digests = [code_digest("python", each) for each in ("dated", "dated@3", "dated@2")]
+    assert digests[0] == digests[1] != digests[2]
     with pytest.raises(FunctionMissing, match=r"'dated@1' .*, only dated, dated@2, dated@3$"):
         resolve("python", "dated@1")
 
@@ -95,9 +104,13 @@ def test_the_code_of_python_is_its_distribution_by_all_files_of_its_modules(
         root.mkdir()
         install(root, "changing", module, {"it": "changing:it"}, version=version)
         (root / "changing_helper.py").write_text(helper)
-        (root / "other.py").write_text(str(root))
+        for other in ("other.py", "../bin/it.py", "__pycache__/changing.pyc"):
+            (root / other).parent.mkdir(exist_ok=True)
+            (root / other).write_text(str(root))
         record = root / f"changing-{version}.dist-info/RECORD"
-        record.write_text("changing.py,,\nchanging_helper.py,,\n../bin/it.py,,\n")
+        record.write_text(
+            "changing.py,,\nchanging_helper.py,,\n../bin/it.py,,\n__pycache__/changing.pyc,,\n"
+        )
         with monkeypatch.context() as patch:
             patch.syspath_prepend(root)
             forget_code()
@@ -111,6 +124,15 @@ def test_the_code_of_python_is_its_distribution_by_all_files_of_its_modules(
     others = digest("def it(): return 2"), digest(one, "x = 1"), digest(one, version="1.3")
     assert len({digest(one), *others}) == 4
     assert code_version("python", "missing") is code_digest("python", "missing") is None
+
+
+def test_evaluators_have_the_code_that_was_planned_with() -> None:
+    functions = [("builtin", "sum"), ("python", "missing")]
+    require_code(functions, expected_code(functions))
+
+    for place in (0, 1):
+        with pytest.raises(CodeDiffers, match=r"rebaser\.builtin 1\.0 \(3fa9\)"):
+            require_code(functions, {place: "rebaser.builtin 1.0 3fa9"})
 
 
 def test_the_code_of_a_builtin_is_its_source_and_of_cel_the_engine(

@@ -59,5 +59,10 @@ def test_what_many_take_counts_once() -> None:
     build.source("shared", "x" * 3000)
     for n in range(100):
         build.dependent(f"v{n}", "count", {"values": ["shared"]})
+        build.dependent(f"w{n}", "count", {"values": [f"w{n - 1}" if n else "shared", "shared"]})
 
-    assert results(planned(build)) == {f"v{n}": ("ok", 1) for n in range(100)}
+    found = results(planned(build))
+
+    assert found == {
+        f"{each}{n}": ("ok", count) for n in range(100) for each, count in (("v", 1), ("w", 2))
+    }

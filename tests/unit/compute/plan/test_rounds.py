@@ -118,6 +118,21 @@ def test_a_long_chain_that_changes_takes_few_rounds(store: RunStore) -> None:
     assert 1 < count < 6
 
 
+def test_what_takes_a_value_that_fails_or_is_right_again_is_in_the_next_round(
+    store: RunStore,
+) -> None:
+    build = Builder()
+    build.source("source", 1)
+    for number in range(9):
+        build.dependent(f"{number}", "sum", {"values": [f"{number - 1}" if number else "source"]})
+    build.update()
+    for value, last in (("one", ("blocked", "7")), (1, ("ok", 1))):
+        build.source("source", value)
+        build.update_in_rounds(RoundSizes(0, growth=1, values=1.0), store)
+
+        assert build.state()["8"] == last
+
+
 @pytest.mark.parametrize("over", [0, 1])
 def test_what_no_round_has_yet_is_known_if_the_update_is_given_up(
     over: int, store: RunStore

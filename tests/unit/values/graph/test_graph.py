@@ -16,12 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser_core.commits import ControlState
+from rebaser_core.table_values import upload_value
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs
 from rebaser_server.compute import affected
 from rebaser_server.compute.plan import plan
+from rebaser_server.graph_application.content import GraphContent
 from rebaser_server.store import graph_loader, table_schema
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values import adjacency, columns, indexes
+from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.columns import STATUSES, Signatures, TextColumn, ValueStatus
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.indexes import NameIndex, arrow_ids, hash_of, hashes_of, padded_ids
@@ -285,6 +289,13 @@ def test_names_lead_to_who_has_them(steps, loaded_after):
         ]
 
 
+def test_texts_of_several_chunks_come_in_the_order_that_is_asked_for():
+    texts = [str(number) for number in range(140)]
+    column = TextColumn(*(pa.array(part, pa.large_string()) for part in (texts[:100], texts[100:])))
+
+    assert column.take(np.arange(140)[::-1]).to_pylist() == texts[::-1]
+
+
 def test_removing_all_inputs_of_a_value_looks_at_them_once():
     """Each removal by itself went through all that were left: quadratic."""
     puts = [PutValue(value_id=ulid(n), value=n) for n in range(2_000)]
@@ -350,3 +361,36 @@ def test_a_value_says_what_it_is():
     assert isinstance(graph.names, NameIndex)
     with pytest.raises(ValueError, match="is not the id"):
         graph.add("more than twenty-six characters")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_files_that_values_name_are_found_until_none_names_them(at_once):
+    """A graph from a checkpoint that lists them finds them, too."""
+    graph = Graph()
+    one = graph.add(ulid(1))
+    if at_once:
+        graph.assign_texts(
+            np.array([0], np.int32), pa.array([dumps(upload_value("0" * 64))], pa.large_string())
+        )
+    else:
+        graph.assign(one, upload_value("0" * 64))
+    metadata = GraphContent(graph).metadata(ControlState())
+
+    found = [graph.referred_keys() for _ in range(2)]
+    graph.texts.may_refer = False
+    again = GraphContent.from_checkpoint(graph, metadata).graph.referred_keys()
+    graph.assign(one, 1)
+
+    assert len(again) == 1
+    assert found == [again, again]
+    assert graph.referred_keys() == []
+
+
+def test_what_changes_after_it_was_saved_is_saved_again():
+    graph = Graph()
+    one = graph.add(ulid(1))
+    graph.touched.clear()
+
+    graph.assign(one, 1)
+
+    assert [*graph.touched] == [ulid(1)]

@@ -1,11 +1,13 @@
 """A snapshot stays what its graph was, whatever becomes of the graph."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.store.table_schema import SealedRows, rows_for, rows_of, select_rows
-from rebaser_server.values.graph import GraphSnapshot, ValuesById
+from rebaser_server.values.graph import Graph, GraphSnapshot, ValuesById
 from rebaser_server.values.rebase import rebase
+from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
 from tests.unit.values.graph.test_graph import as_if_large, planned
@@ -46,3 +48,18 @@ def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
     assert rows.reader().read_all() == wanted[1]
     assert contents(graph) == contents(other)
     assert planned(graph) == planned(other)
+
+
+def test_a_snapshot_knows_nothing_of_what_came_later():
+    """Ids and contents stay as they were, although both look ids up in one table."""
+    graph = Graph()
+    one = graph.add(ulid(1))
+    graph.assign(one, 1)
+    snapshot = GraphSnapshot(graph)
+
+    graph.assign(one, 2)
+    graph.add(ulid(2))
+    GraphSnapshot(graph)
+
+    assert snapshot.index_of(ulid(2)) == -1
+    assert snapshot.texts_of(np.array([0])).to_pylist() == ["1"]

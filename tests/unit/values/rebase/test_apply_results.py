@@ -1,5 +1,6 @@
 """Results as columns do to a graph what the same results do one by one."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.rebase import apply_result_table, rebase
 from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
-from tests.unit.values.rebase.test_late_results import DEFINITIONS, FIRST, SECOND
+from tests.unit.values.rebase.test_late_results import DEFINITIONS, FIRST, SECOND, SOURCE, SUM
 
 COMPUTED = DvuResultInfo(claim=RequestId(), covers=1, commit=1)
 
@@ -65,6 +66,41 @@ def test_stale_results_are_dropped_and_reported_once(edit):
     assert [(c.index, c.code) for c in done.corrections] == [(0, "stale-result")]
     assert done.corrections[0].detail.startswith("1 value")
     assert done.updates == []
+
+
+def test_a_value_with_a_result_is_a_root_until_the_update_is_committed():
+    """Values that were defined anew stay as they are; roots that are cleared are saved."""
+    graph = after([DEFINITIONS])
+    graph.clear_roots(1)
+    rebase(graph, 2, [PutValue(value_id=SECOND, func_id=SUM, inputs={"values": [SOURCE]})])
+    results = [SetComputed(value_id=each, value=5) for each in (FIRST, SECOND)]
+
+    done = apply_result_table(graph, table_of(results), 1)
+
+    assert len(done.corrections) == 1
+    assert (graph.values[FIRST].value, graph.values[SECOND].status) == (5, "pending")
+    assert dict(graph.roots) == {FIRST: 1, SECOND: 2}
+    graph.touched.clear()
+    graph.clear_roots(1)
+    assert [*graph.touched] == [FIRST]
+
+
+def test_a_source_takes_no_result():
+    graph = after([DEFINITIONS])
+
+    done = rebase(graph, 2, [SetComputed(value_id=SOURCE, value=5)], 1)
+
+    assert [each.code for each in done.corrections] == ["stale-result"]
+    assert graph.values[SOURCE].value == 1
+
+
+def test_a_value_that_is_due_again_has_no_message():
+    graph = after([DEFINITIONS])
+    rebase(graph, 2, [SetComputed(value_id=FIRST, failed="why")], 1)
+
+    rebase(graph, 3, DEFINITIONS[2:3])
+
+    assert graph.texts_of(np.array([graph.index_of(FIRST)])).to_pylist() == ["null"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given, target
 from hypothesis import strategies as st
 
@@ -184,6 +185,75 @@ def test_head_removes_an_input_that_the_branch_no_longer_has():
     branch.request([PutValue(value_id=removed, name="c", value=0)])
     assert not rebase(head.graph, 99, branch.difference()).corrections
     assert definitions(head.graph) == definitions(branch.graph)
+
+
+A, B, C, D = VALUES[:4]
+
+
+def takes(value_id, *inputs):
+    return PutValue(value_id=value_id, func_id=FUNCS[0], inputs={"values": [*inputs]})
+
+
+@pytest.mark.parametrize(
+    ("start", "own", "heads"),
+    [
+        ([], [PutValue(value_id=A, name="a", value=1)], [PutValue(value_id=B, name="a", value=2)]),
+        (
+            [takes(C), takes(B, C), takes(A), takes(D, A)],
+            [SetInputs(value_id=A, inputs={"values": [B]})],
+            [SetInputs(value_id=C, inputs={"values": [D]})],
+        ),
+        (
+            [PutValue(value_id=A, value=0), takes(B, A)],
+            [SetValue(value_id=A, value=1)],
+            [RemoveValue(value_id=A), PutValue(value_id=A, value=0)],
+        ),
+    ],
+    ids=["one name", "a cycle together", "removed and put again"],
+)
+def test_edits_stay_where_head_comes_in_their_way(start, own, heads):
+    head = Head()
+    head.request(start)
+    branch = Branch(head)
+    branch.request(own)
+    head.request(heads)
+
+    branch.catch_up()
+
+    assert definitions(branch.graph) == branch.must_be()
+
+
+def test_a_later_edit_goes_into_the_earlier_one():
+    """Head's own definitions stay known."""
+    head = Head()
+    head.request([PutValue(value_id=A, value=0)])
+    branch = Branch(head)
+    branch.request([SetValue(value_id=A, value=1), PutValue(value_id=B, value=1), takes(C, B)])
+    head.request([SetValue(value_id=A, value=5)])
+    branch.catch_up()
+
+    branch.request([SetValue(value_id=A, value=2), SetValue(value_id=B, value=2)])
+
+    assert branch.edits.theirs[A] == PutValue(value_id=A, value=5)
+    assert branch.edits.values[B].ours == PutValue(value_id=B, value=2)
+    branch.request([RemoveValue(value_id=B)])
+    assert branch.edits.values[C].ours == takes(C)
+
+
+def test_a_difference_has_no_more_than_what_differs():
+    """A value that was removed and put again takes its dependents' input away first."""
+    head = Head()
+    head.request([PutValue(value_id=A, name="a", value=0), PutValue(value_id=B), takes(C, B)])
+    branch = Branch(head)
+    again = PutValue(value_id=B, value=1)
+
+    branch.request([SetValue(value_id=A, value=0.0), RemoveValue(value_id=B), again])
+
+    assert branch.difference() == [
+        RemoveValue(value_id=B),
+        SetValue(value_id=A, value=0.0),
+        again,
+    ]
 
 
 @given(sensible, steps, batches)

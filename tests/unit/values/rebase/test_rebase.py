@@ -14,7 +14,15 @@ from hypothesis import given
 
 from rebaser_core.table_updates import TableUpdates
 from rebaser_core.table_values import TableHandle, upload_value
-from rebaser_core.updates import PlainUpdates, PutValue, SetValue
+from rebaser_core.updates import (
+    AnyUpdate,
+    PlainUpdates,
+    PutFunc,
+    PutValue,
+    RemoveFunc,
+    RemoveValue,
+    SetValue,
+)
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
@@ -33,7 +41,7 @@ from tests.helpers.replay import after, bytes_of_history, dump, encoded
 from tests.helpers.table_rows import graph_from_table
 
 HANDLE = TableHandle("0" * 64, "1" * 32, "2" * 32, 3, 4).to_value()
-UPLOAD, ONE, TWO = upload_value("0" * 64), ulid(1), ulid(2)
+UPLOAD, ONE, TWO, THREE = upload_value("0" * 64), ulid(1), ulid(2), ulid(3)
 FORGED = {
     "a handle": HANDLE,
     "in a list": [1, HANDLE],
@@ -72,6 +80,68 @@ def test_only_rebasers_make_handles(form: str, kind: str, value: Any) -> None:
     assert [(each.index, each.code) for each in done.corrections] == [(0, "not-a-table")]
     assert graph.values[ONE].value == (None if kind == "put" else 1)
     assert graph.values[TWO].value == UPLOAD
+
+
+def put(value_id: str, *inputs: str, name: str | None = None) -> PutValue:
+    taken = {"values": list(inputs)}
+    return PutValue(value_id=value_id, name=name, func_id=FUNCS[0], inputs=taken)
+
+
+def one_and_two() -> Graph:
+    """A source and a value computed from it, up to date."""
+    graph = Graph()
+    func = PutFunc(func_id=FUNCS[0], name="sum", runtime="builtin", code="sum")
+    one = PutValue(value_id=ONE, name="one", value=1)
+    rebase(graph, 1, [func, one, put(TWO, ONE, name="two")])
+    graph.clear_roots(1)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("batch", "codes", "value_id", "expected", "is_root"),
+    [
+        ([PutValue(value_id=THREE, name="one", value=1)], ["name-taken"], THREE, (None, []), False),
+        ([RemoveValue(value_id=TWO), put(THREE, name="two")], [], THREE, ("two", []), True),
+        (
+            [PutValue(value_id=THREE, inputs={"a": ONE})],
+            ["inputs-of-source"],
+            THREE,
+            (None, []),
+            False,
+        ),
+        ([put(TWO, THREE), put(THREE, ONE, TWO)], ["cycle"], THREE, (None, [ONE]), True),
+        (
+            [RemoveValue(value_id=ONE), put(THREE, ONE), PutValue(value_id=ONE, value=5)],
+            [],
+            THREE,
+            (None, [ONE]),
+            True,
+        ),
+        ([RemoveValue(value_id=ONE)], [], TWO, ("two", []), True),
+        ([SetValue(value_id=ONE, value=2), RemoveValue(value_id=ONE)], [], ONE, None, False),
+        ([SetValue(value_id=TWO, value=1)], ["controlled-value"], TWO, ("two", [ONE]), False),
+        ([SetValue(value_id=ONE, value=1)], [], ONE, ("one", []), False),
+        ([SetValue(value_id=ONE, value=2)], [], ONE, ("one", []), True),
+        ([RemoveFunc(func_id=FUNCS[0])], [], TWO, ("two", [ONE]), True),
+    ],
+)
+def test_a_batch_is_corrected_and_makes_due_what_it_changes(
+    batch: list[AnyUpdate],
+    codes: list[str],
+    value_id: str,
+    expected: tuple[str | None, list[str]] | None,
+    is_root: bool,
+) -> None:
+    """The batch as performed needs no correction."""
+    graph = one_and_two()
+
+    done = rebase(graph, 2, batch)
+
+    value = graph.values.get(value_id)
+    assert [each.code for each in done.corrections] == codes
+    assert (value and (value.name, value.input_ids())) == expected
+    assert (value_id in graph.roots) == is_root
+    assert not rebase(one_and_two(), 2, done.updates).corrections
 
 
 @given(histories)

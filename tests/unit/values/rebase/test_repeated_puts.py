@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rebaser_core.commits import ControlState
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,
@@ -15,7 +16,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_server.commit_log.state import Batch
-from rebaser_server.graph_application.content import GraphContent
+from rebaser_server.graph_application.content import BranchOrigin, GraphContent
 from rebaser_server.values.bulk_rebase import RebaseResult
 from rebaser_server.values.edits import Edits
 from tests.helpers.batches import new_id
@@ -147,3 +148,15 @@ def test_a_branch_makes_a_value_its_own_by_the_first_put() -> None:
     assert (first.dirty, second.dirty, second.updates) == (True, False, [])
     assert content.edits is not None
     assert content.edits.values[GROSS].ours == PUT
+
+
+def test_what_a_merge_or_a_recomputation_brings_is_no_edit_of_a_branch() -> None:
+    content = computed(branch=True)
+
+    content.apply_now(9, Batch([PUT], head_side=[]))
+
+    assert content.edits == Edits()
+
+
+def test_a_branch_that_is_not_started_begins_where_its_base_was() -> None:
+    assert GraphContent(origin=BranchOrigin(7)).cursor(ControlState()) == 7
