@@ -30,7 +30,7 @@ def loops(value):
     while value == 7: pass
     return value
 
-def sleeps(value): return time.sleep(0.4)
+def sleeps(value): return time.sleep(0.3)
 
 def third(value):
     result = str(Decimal(value) / 3)
