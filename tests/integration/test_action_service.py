@@ -7,11 +7,14 @@ import urllib.request
 from typing import Any
 
 from aiohttp import ClientSession
+from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.records import PauseScope
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.ops.actions import ACTIONS
+from rebaser_server.ops.answers import cancel_update
 from rebaser_server.ops.value_actions import VALUE_ACTIONS
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.helpers.batches import ExampleGraph, new_id
@@ -172,3 +175,19 @@ async def test_what_is_not_there_is_not_found(deployment: Deployment) -> None:
 
     assert [code for code, _ in (letter, effects, replayed, edited)] == [404] * 4
     assert "there is no dead letter 7" in letter[1]
+
+
+async def test_an_update_is_cancelled_though_a_former_owner_answers_first(
+    deployment: Deployment,
+) -> None:
+    """One that is fenced off runs no update of the change set."""
+    [change_set] = new_change_sets(1)
+
+    async def both(question: Msg) -> None:
+        for is_owner in (False, True):
+            await question.respond(json.dumps({"cancelled": is_owner}).encode())
+            await asyncio.sleep(0.1)
+
+    subject = deployment.streams.cancellations(change_set)
+    async with subscribed(deployment.nc, subject, both):
+        assert await cancel_update(deployment.streams, change_set)

@@ -75,6 +75,19 @@ async def test_of_two_that_start_at_once_the_slower_one_takes_the_others_id(
     assert await faster.in_store() == await faster.in_nats()
 
 
+async def test_an_id_that_another_rebaser_gave_the_store_is_the_one_of_nats(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if that died before it told NATS."""
+    monkeypatch.setattr(LookedBefore, "looks", itertools.count())
+    one = id_of(deployment)
+    one.files.put_if_absent(DEPLOYMENT, b'{"deployment": "another\'s"}')
+
+    await LookedBefore(one.streams, one.files).ensure()
+
+    assert await one.in_nats() == "another's"
+
+
 async def test_a_store_at_another_path_is_refused(deployment: Deployment, tmp_path: Path) -> None:
     """As of a host where a relative path leads elsewhere."""
     await id_of(deployment).ensure()

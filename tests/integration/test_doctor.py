@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from deltalake import DeltaTable
 from rebaser_core.calls import key_of
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import StreamConfig
+from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commit_log.batch_store import open_shared_files
+from rebaser_server.doctor.checks import Finding, Severity, repair
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files import CHANGE_SETS, IN_NATS
 from rebaser_server.graph_application.content import graph_of
@@ -88,6 +92,29 @@ async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any)
     assert all(row["repaired"] for row in repaired)
     tasks = await deployment.js.stream_subjects(streams.tasks_stream)
     assert set(tasks) == {streams.task(asked), streams.task(due)}
+
+
+async def test_work_of_a_paused_change_set_needs_no_task(
+    deployment: Deployment, capsys: Any
+) -> None:
+    [change_set], streams = new_change_sets(1), deployment.streams
+    await deployment.js.publish(streams.requests(change_set), b"")
+    await PauseStore(streams).pause(PauseScope(*change_set), by="ada", reason=None)
+
+    code, found = await doctor(deployment, capsys)
+
+    assert (code, [row["check"] for row in found]) == (Exit.OK, ["pauses"])
+
+
+async def test_a_repair_that_fails_is_told_and_leaves_the_finding() -> None:
+    async def fail() -> None:
+        raise OSError("disk full")
+
+    finding = await repair(Finding("tasks", "here", "no task", repair=fail))
+
+    assert finding.what == "no task; not repaired: disk full"
+    assert finding.matters
+    assert not replace(finding, severity=Severity.NOTE).matters
 
 
 async def test_services_whose_states_are_in_nats_have_nothing(
@@ -180,15 +207,16 @@ async def test_a_stream_without_batches_is_given_them(deployment: Deployment, ca
     assert (await deployment.js.stream_config(stream)).allow_atomic
 
 
+@pytest.mark.parametrize("subject", ["rebaser.requests.nobody", "rebaser.commits.nobody"])
 async def test_a_message_that_names_no_change_set_is_named(
-    deployment: Deployment, capsys: Any
+    deployment: Deployment, capsys: Any, subject: str
 ) -> None:
-    await deployment.js.publish("rebaser.requests.nobody", b"")
+    await deployment.js.publish(subject, b"")
 
     code, found = await doctor(deployment, capsys)
 
     assert code == Exit.DAMAGED
-    assert "rebaser.requests.nobody" in found[0]["what"]
+    assert subject in found[0]["what"]
 
 
 async def a_damaged_one(deployment: Deployment, change_set: ChangeSet) -> Owner:

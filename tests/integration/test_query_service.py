@@ -323,3 +323,16 @@ async def test_any_question_gets_an_answer_or_none_and_the_next_one_too(
         return not daemon.said("work failed")
 
     await eventually(nothing_waits)
+
+
+async def test_a_question_has_no_rebaser_write_into_a_stream(deployment: Deployment) -> None:
+    """The next question of the same connection is answered, so the first one was taken."""
+    [change_set], streams = new_change_sets(1), deployment.streams
+    headers, payload = values_question(change_set)
+    subject, target = streams.queries(change_set, "values"), streams.requests(change_set)
+    async with deployment.answering().serve():
+        await deployment.nc.publish(subject, payload, reply=target, headers=headers)
+        for _ in range(2):
+            await asked(deployment, subject, (headers, payload))
+
+    assert await streams.js.stream_subjects(streams.requests_stream) == {}

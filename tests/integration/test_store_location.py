@@ -169,10 +169,12 @@ async def test_nothing_of_another_deployments_store_is_offered_for_repair(
         async with deployed(server, tmp_path / "b") as other:
             id_ = deployment_id(provisioner_of(other.js, other.settings), other.settings)
             await id_.ensure()
+            await other.js.publish(other.streams.requests(new_change_sets(1)[0]), b"")
             theirs = {"REBASER_STORE__ROOT": deployment.settings.store.root}
 
             doctor = await give(other, "doctor", "--repair", "--json", **theirs)
 
-    [store] = problems(doctor)
+    store, task = problems(doctor)
+    assert (task["check"], task["repairable"], task["repaired"]) == ("tasks", False, False)
     assert (doctor.code, store["check"], store["repairable"]) == (Exit.DAMAGED, "store", False)
     assert batch.exists()

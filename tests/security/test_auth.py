@@ -7,6 +7,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import make_mocked_request
 from pydantic import ValidationError
+from yarl import URL
 
 from rebaser_server.ops.auth import Guard, Visitor
 from rebaser_server.settings.settings import Role, Settings
@@ -111,6 +112,24 @@ async def test_a_browser_exchanges_the_token_in_the_address_for_a_cookie() -> No
         assert "SameSite=Strict" in cookie
         async with session.get(url, headers={"Cookie": cookie.partition(";")[0]}) as answer:
             assert answer.status == 200
+
+
+@pytest.mark.parametrize("asked", ["/elsewhere/", "%09/elsewhere/"])
+async def test_a_token_in_the_address_keeps_its_visitor_on_this_site(asked: str) -> None:
+    """A browser takes what begins with two slashes for an address, and drops tabs."""
+    async with guarded(token="hush") as (session, url):
+        address = URL(f"{url}{asked}?token=hush", encoded=True)
+        async with session.get(address, allow_redirects=False) as answer:
+            assert answer.headers["Location"] == "/" + asked.lstrip("/")
+
+
+@pytest.mark.parametrize("path", ["change-set/values", "services", "dead-letters", "actions/pause"])
+async def test_other_machines_see_and_change_no_value_without_a_token(path: str) -> None:
+    async with (
+        guarded(host="0.0.0.0") as (session, url),  # noqa: S104 - only its settings
+        session.get(url + path) as answer,
+    ):
+        assert answer.status == 403
 
 
 @pytest.mark.parametrize(

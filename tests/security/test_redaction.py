@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.redaction import redact_text, redact_url
 from rebaser_server.settings.settings import Settings
 
 SECRET = "hush-hush"
@@ -11,6 +11,7 @@ HOLDING = [
     {"nats": {"url": f"tls://me:{SECRET}@a.test:4222,nats://{SECRET}@b.test"}},
     *({"nats": {"url": f"{url}@a.test:4222"}} for url in (f"me:{SECRET}", f"nats://me:p,{SECRET}")),
     {"nats": {"url": f"nats://me:a://{SECRET}@a.test"}},
+    {"nats": {"url": f"nats://me:{SECRET},p@a.test"}},
     {"nats": {"user": "me", "password": SECRET}},
     {"nats": {"token": SECRET}},
     {"ops": {"token": SECRET}},
@@ -51,3 +52,13 @@ def test_what_is_in_force_is_not_what_is_shown() -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:4222", "nats://a:1,nats://b:2", "/some/where", ""])
 def test_a_url_without_secrets_stays_as_it_is(url: str) -> None:
     assert redact_url(url) == url
+
+
+def test_a_text_has_no_secret_of_a_url() -> None:
+    text = f"no answer of nats://me:{SECRET}@a.test, http://b.test/?sig={SECRET}&sv=1 'here'"
+
+    shown = redact_text(text)
+
+    assert SECRET not in shown
+    assert "@a.test, http://b.test/?sig=" in shown
+    assert shown.endswith("&sv=1 'here'")

@@ -53,7 +53,8 @@ async def test_a_batch_beyond_the_limit_is_refused_before_sending(unreachable):
     updates = of_size(INLINE_BYTES + 1, codecs.CBOR)
 
     with pytest.raises(TooLarge, match=f"{INLINE_BYTES + 1} bytes; at most {INLINE_BYTES} are"):
-        await store_batch(unreachable, ID, updates, codecs.CBOR, INLINE_BYTES)
+        async with asyncio.timeout(10):
+            await store_batch(unreachable, ID, updates, codecs.CBOR, INLINE_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,19 @@
 """Declarations of services, and what a handler's context collects."""
 
 from dataclasses import field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from math import nan
 from typing import Any
 
 import pytest
 
 from rebaser_server.handlers import Context, Service
-from rebaser_server.handlers.service import CallUnkeepable, ServiceMisused
+from rebaser_server.handlers.service import (
+    MAX_SENDS,
+    CallRefused,
+    CallUnkeepable,
+    ServiceMisused,
+)
 
 
 def lists() -> Service:
@@ -117,3 +123,39 @@ def test_a_state_that_no_reader_would_keep_is_not_kept() -> None:
 
     with pytest.raises(CallUnkeepable, match="more than 262,144"):
         service.dump_state(state)
+
+
+def test_a_number_that_is_not_finite_is_no_result() -> None:
+    service = Service("numbers")
+
+    @service.handler
+    def anything(ctx: Context[Any]): ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(CallUnkeepable, match="cannot be kept as JSON"):
+        service.handlers["anything"].plain_result({"price": nan})
+
+
+def test_a_call_sends_a_bounded_number_of_others() -> None:
+    ctx = lists().context("k")
+    for _ in range(MAX_SENDS):
+        ctx.send("add", "a")
+
+    with pytest.raises(ServiceMisused, match="at most 1,000 others"):
+        ctx.send("add", "a")
+
+
+def test_each_argument_is_converted_as_its_parameter_says() -> None:
+    service = Service("many")
+
+    @service.handler
+    def take(ctx: Context[Any], *days: date) -> None: ...
+
+    @service.handler
+    def named(ctx: Context[Any], **days: date) -> None: ...
+
+    days = [date(2026, 1, 1), date(2026, 1, 2)]
+    take_them, named_ones = service.handlers["take"], service.handlers["named"]
+    assert take_them.bind(["2026-01-01", "2026-01-02"]) == (days, {})
+    assert named_ones.bind({"a": "2026-01-01"}) == ([], {"a": days[0]})
+    with pytest.raises(CallRefused, match="take, argument days"):
+        take_them.bind(["2026-01-01", "soon"])

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_client import InvalidDraft
+from rebaser_client.arrow_batches import read_parquet
 from rebaser_client.draft import rows_of
 from rebaser_client.row_files import read_rows
 from rebaser_client.table_uploads import written
@@ -90,6 +91,13 @@ def test_another_index_is_refused_with_what_to_do(frame: pd.DataFrame, tmp_path:
             read(tmp_path / "frame.parquet")
     with pytest.raises(MalformedMessage, match="index of the frame"):
         read_updates(updates)
+
+
+def test_an_index_is_a_numbering_through_all_batches(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": range(5)}, index=[0, 1, 2, 3, 4])
+    frame.to_parquet(tmp_path / "frame.parquet")
+
+    assert read_parquet(tmp_path / "frame.parquet", 2).read_all().num_rows == 5
 
 
 def test_a_named_range_of_which_arrow_makes_no_column_is_refused() -> None:

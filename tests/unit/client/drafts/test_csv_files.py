@@ -115,6 +115,13 @@ def test_cells_are_numbers_in_tables_where_they_are_in_rows(
         assert {type(value) for value in column.to_pylist()} == {type(value) for value in in_rows}
 
 
+def test_a_whole_number_that_no_float_equals_stays_whole(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("n\n9007199254740993\n1.5\n")
+
+    assert [row["n"] for row in read_csv(path)] == [2**53 + 1, 1.5]
+
+
 @pytest.mark.parametrize(
     ("octets", "message"),
     [

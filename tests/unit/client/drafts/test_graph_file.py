@@ -211,6 +211,7 @@ def test_a_file_of_another_format_is_told_those_that_there_are(name: str, tmp_pa
         ),
         ('{"tables": ["a.csv"]}', "tables.0: an object is expected, with file, text, sources"),
         ('{"sourcs": {}}', "sourcs: no such key; there is 'sources'"),
+        ('{"functions": {"f": {"cel": "1", "sql": "select 1"}}}', "function 'f' is one of builtin"),
         ('{"functions": {"f": {"pyton": "f"}}}', "functions.f.pyton: no such key; there is 'pyth"),
     ],
 )

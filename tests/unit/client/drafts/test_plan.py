@@ -211,6 +211,26 @@ def test_ids_follow_from_names_and_give_way_to_values_that_were_renamed() -> Non
     assert new_value_id("net", [first]) not in (first, new_value_id("tax"))
 
 
+def test_a_name_that_is_free_again_gets_another_id() -> None:
+    """Its former value was renamed, and is there."""
+    g, taken = Draft(), new_value_id("net")
+    g.source("net", 1)
+
+    [put] = build_plan(g, {}, [taken]).updates
+
+    assert isinstance(put, PutValue)
+    assert put.value_id != taken
+
+
+def test_a_plan_removes_before_it_adds() -> None:
+    there, g = Shop(), Draft()
+    there.load(shop())
+    g.source("more", 1)
+    g.remove("gross")
+
+    assert [update.KIND for update in there.load(g).updates] == ["removeValue", "putValue"]
+
+
 def test_a_plan_lists_few_of_many_changes() -> None:
     """A line a change, and how many more there are."""
     g = Draft()

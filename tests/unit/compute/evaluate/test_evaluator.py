@@ -255,11 +255,11 @@ def test_a_stored_value_beyond_the_limits_blocks_its_dependents_only() -> None:
         deep = [deep]
     build = Builder()
     build.source("deep", deep)
-    build.source("flat", 1)
+    build.source("flat", [1])
     build.dependent("of deep", "identity", {"value": "deep"})
     build.dependent("of flat", "identity", {"value": "flat"})
 
     build.update(slots=1)
 
     assert build.state()["of deep"] == ("blocked", "deep")
-    assert build.state()["of flat"] == ("ok", 1)
+    assert build.state()["of flat"] == ("ok", [1])

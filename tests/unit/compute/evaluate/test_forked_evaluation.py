@@ -1,11 +1,13 @@
 """A unit in a child of its own, which may crash."""
 
 import faulthandler
+import os
 from pathlib import Path
 
 import pytest
 
 from rebaser_server.compute.evaluation import evaluate, start_evaluation
+from rebaser_server.compute.isolation import IDLE, ChildEnded, ask_child, shared_position
 from rebaser_server.compute.results import decode_result
 from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import install
@@ -63,3 +65,13 @@ def test_a_value_that_ends_its_evaluator_fails_alone_wherever_the_steps_end(
         ("v7", "ok", 3),
     ]
     assert found.table.column("place").to_pylist() == list(range(8))
+
+
+def test_a_child_is_not_blamed_for_the_value_at_which_another_was_killed() -> None:
+    position = shared_position()
+    position[0] = 3
+
+    with pytest.raises(ChildEnded) as end:
+        ask_child(lambda: os._exit(1), position, 0)
+
+    assert end.value.position == IDLE

@@ -180,12 +180,12 @@ def test_what_one_function_does_to_its_arguments_reaches_no_other(
 def test_a_list_that_a_function_uses_again_is_read_before_the_next_call() -> None:
     build = Builder()
     build.source("one", 1)
-    for n in range(60):
+    for n in range(300):
         build.dependent(f"{n}", "reuses", {"value": "one"}, "python")
     [unit] = plan(build.graph, slots=1).units
     evaluation = start_evaluation(unit)
 
-    evaluation.advance(60)
+    evaluation.advance(300)
 
     lengths = [len(result) for _, _, result in evaluation.result().value_results]
-    assert sorted(set(lengths)) == list(range(lengths[0], lengths[0] + 60))
+    assert sorted(set(lengths)) == list(range(lengths[0], lengths[0] + 300))

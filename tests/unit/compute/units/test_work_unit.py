@@ -69,7 +69,7 @@ def test_any_strings_will_do(made: Any) -> None:
     [
         b"",
         b"\1",
-        bytes([VERSION + 1]) * 40,
+        bytes([VERSION - 1]) + WorkUnit().encode()[1:],
         WorkUnit().encode()[:-1],
         WorkUnit().encode() + b"12345678",
     ],
