@@ -59,3 +59,11 @@ def test_rows_differ_where_cells_are_exchanged() -> None:
     hashes = row_hashes([pa.array(each) for each in columns], 4).tolist()
 
     assert len(set(hashes)) == 4
+
+
+def test_with_a_secret_both_zeros_are_one_item() -> None:
+    """As in SQL; hashes that are stored tell them apart."""
+    column = pa.array([0.0, -0.0])
+
+    for secret, different in ((0, 2), (5, 1)):
+        assert len(set(column_hashes(column, 1, secret=secret).tolist())) == different
