@@ -5,6 +5,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -67,3 +68,9 @@ def test_with_a_secret_both_zeros_are_one_item() -> None:
 
     for secret, different in ((0, 2), (5, 1)):
         assert len(set(column_hashes(column, 1, secret=secret).tolist())) == different
+
+
+def test_all_forms_of_nan_are_one_item() -> None:
+    forms = np.array([0x7FF8 << 48, (0x7FF8 << 48) + 1, 0xFFF8 << 48], np.uint64).view(np.float64)
+
+    assert len(set(column_hashes(pa.array(forms), 1).tolist())) == 1
