@@ -13,10 +13,14 @@ from rebaser_core.commits import (
 )
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch, StoreRef
+from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.state import Checkpoint, RecentRequest, State
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, restore_touched, take_changes
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase import rebase
+from tests.helpers.batches import new_id
 
 IDS = [RequestId.from_int(number) for number in range(9)]
 
@@ -138,3 +142,13 @@ def test_without_a_sound_table_the_next_checkpoint_is_a_first_one(tmp_path: Path
     state.forget_checkpoints()
 
     assert state.begin_checkpoint(machine, 3.0).checkpoints == [(2, 3.0, 1)]
+
+
+def test_values_of_a_checkpoint_that_is_not_written_are_in_the_next_one() -> None:
+    graph = Graph()
+    rebase(graph, 1, [PutValue(value_id=new_id(), value=1)])
+
+    lost = take_changes(graph, 1, {}, whole=False)
+    restore_touched(graph, lost)
+
+    assert len(take_changes(graph, 1, {}, whole=False)) == len(lost) == 2, "the value and the head"

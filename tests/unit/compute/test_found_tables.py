@@ -68,9 +68,12 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-def damage(shop: Shop, handle: TableHandle) -> None:
+def damage(shop: Shop, handle: TableHandle, *, is_lost: bool = True) -> None:
     [path] = Path(shop.tables.files.root).glob(f"tables/{SHOP}/{handle.key}/*/*.parquet")
-    path.unlink()
+    if is_lost:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes().swapcase())
 
 
 async def test_a_value_that_has_kept_another_handle_is_computed(shop: Shop) -> None:
@@ -100,10 +103,13 @@ async def test_a_damaged_table_is_computed_again(shop: Shop) -> None:
     assert shop.tables.get(SHOP, first.key)
 
 
-async def test_a_query_over_a_damaged_table_fails_with_what_to_do(shop: Shop) -> None:
-    """An upload cannot be computed."""
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_query_over_a_damaged_table_fails_with_what_to_do(
+    shop: Shop, is_lost: bool
+) -> None:
+    """An upload cannot be computed. A file that has its size is compared before it is read."""
     first = await shop.compute(1)
-    damage(shop, first)
+    damage(shop, first, is_lost=is_lost)
     unit = unit_from_rows(
         [("sql", "SELECT n FROM t")],
         [(0, [("t", None)])],
@@ -116,7 +122,8 @@ async def test_a_query_over_a_damaged_table_fails_with_what_to_do(shop: Shop) ->
     assert isinstance(result, UnitResult)
     [(_, status, message)] = result.value_results
     assert (status, shop.queries.count) == ("failed", 1)
-    assert "not whole in the store: if this table was uploaded, upload it again" in message
+    assert ("not whole in" if is_lost else "is damaged in") in message
+    assert "if this table was uploaded, upload it again" in message
 
 
 async def test_a_query_that_fails_leaves_nothing(shop: Shop) -> None:

@@ -167,3 +167,11 @@ def test_the_head_of_a_checkpoint_has_the_digest_of_its_rows() -> None:
     digest, [head] = digests.result()
     assert (head.commit, head.metadata) == (5, METADATA)
     assert head.digest == sealed.digest == digest.plus(before)
+
+
+def test_digests_fit_where_rows_and_inputs_do() -> None:
+    """Inputs that were not read fit any."""
+    digest = RowDigest(1, 2)
+
+    assert all(map(digest.fits, [RowDigest(1, 2), RowDigest(1, None)]))
+    assert not any(map(digest.fits, [RowDigest(2, 2), RowDigest(2, None), RowDigest(1, 3)]))

@@ -239,6 +239,7 @@ def test_what_is_outside_of_the_folders_is_not_read(lake: Lake) -> None:
 
     assert "not below a folder that the operator allows" in lake.refusal(str(secret), 0)
     assert "not below a folder that the operator allows" in lake.refusal("/etc/passwd", 0)
+    assert "not below a folder that the operator allows" in lake.refusal(f"{lake.folder}2/a", 0)
     for name, version in [("linked", 0), ("parts", DIGEST), ("log", 0), ("within", 0)]:
         assert "a link to outside" in lake.refusal(lake.path(name), version)
     assert "a link to outside" in lake.refusal(lake.path("parts"))

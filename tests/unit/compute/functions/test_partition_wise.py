@@ -72,6 +72,9 @@ OTHERS = [
     "SELECT day FROM f",
     "SELECT m.day FROM t AS m(sku, day)",
     "SELECT (SELECT max(day) FROM t) AS day",
+    "SELECT day, sku AS day FROM t",
+    "SELECT explode(m), day FROM t UNION ALL SELECT sku, day, sku AS s FROM t",
+    "WITH m AS (SELECT max(day) AS day FROM t GROUP BY sku) SELECT day FROM m",
 ]
 
 

@@ -68,6 +68,18 @@ def test_without_arguments_any_plain_name_may_be_one() -> None:
             "select * from orders, orders o",
             "write one (ON a.x = b.x), or declare one of the two small",
         ),
+        (
+            "select * from explode(array(1))",
+            "a relation is an argument, a part of WITH, or range()",
+        ),
+        (
+            "select * from range(0, 9, 1, 8)",
+            "a relation is an argument, a part of WITH, or range()",
+        ),
+        ("select * from range(1000001)", "has more than 1,000,000 rows"),
+        ("select system.builtin.concat('a', 'b')", "functions have no qualified names"),
+        ("select `upper`('a')", "write the name of a function without quotes"),
+        ("with recursive m as (select 1 as n) select n from m", "RECURSIVE is not allowed here"),
         ("select '${'; select 1", "exactly one query"),
         ("", "exactly one query"),
     ],
