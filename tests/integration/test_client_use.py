@@ -52,6 +52,7 @@ OTHERS = {
     "corrections": [],
     "plan": LoadPlan((), (), 0),
     "service": "orders",
+    "value": 1,
 }
 """What the other arguments may be."""
 OTHERS["draft"].source("net", 1)
