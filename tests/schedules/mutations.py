@@ -411,9 +411,9 @@ MUTATIONS: dict[Mutation, tuple[int, ...]] = {
     without_looking_again: (59, 94),
     without_compare_and_swap: (80,),
     without_remembering_the_need: (11,),
-    beginning_with_states_that_the_log_left_behind: (50, 31),
+    beginning_with_states_that_the_log_left_behind: (32, 75),
     without_knowing_what_was_handled: (32, 1),
-    without_minding_gaps: (265,),
+    without_minding_gaps: (64,),
     deleting_before_committing: (22,),
     with_results_of_any_claim: (10, 11),
     looking_at_the_claim_too_early: (16, 83),
@@ -441,7 +441,7 @@ another one that shows it.
 
 OF_CALLS: dict[Mutation, tuple[int, ...]] = {
     sending_what_no_commit_has: (0,),
-    sending_before_the_commit: (281,),
+    sending_before_the_commit: (157, 234),
     sending_in_any_order: (109,),
     taking_for_sent_what_is_on_its_way: (53,),
     sending_nothing_that_another_run_left: (7,),
