@@ -168,7 +168,8 @@ class _Child:
             os.kill(self._pid, signal.SIGKILL)
 
     def read(self, seconds: float, looked: Callable[[int], None]) -> bytes:
-        poll, data = select.poll(), bytearray()
+        poll, answers, data = select.poll(), select.poll(), bytearray()
+        answers.register(self._pipe, select.POLLIN)
         for each in (self._pipe, self._pidfd):
             if each is not None:
                 poll.register(each, select.POLLIN)
@@ -176,14 +177,17 @@ class _Child:
         watched = _Watch(self._pid, seconds)
         while True:
             ready = [fd for fd, _ in poll.poll(1000 * pause)]
-            # Asked before the pipe is read: what an ended child wrote lies there.
+            # Asked before the pipe is looked at: what an ended child wrote lies there by then. That
+            # `ready` lacks the pipe says nothing, since the child may have answered and ended while
+            # the kernel looked from the one to the other.
             exit_code = None if ready == [self._pipe] else self._exit_code()
-            part = os.read(self._pipe, _AT_ONCE) if self._pipe in ready else b""
+            is_readable = bool(answers.poll(0))
+            part = os.read(self._pipe, _AT_ONCE) if is_readable else b""
             data += part
             position: int = self._position[0]
             if (answer := self._answer_in(data, position)) is not None:
                 return answer
-            if not part and (exit_code is not None or self._pipe in ready):
+            if not part and (exit_code is not None or is_readable):
                 raise self._ended(position, exit_code)
             watched.look(position, is_answering=bool(part))
             looked(watched.met)

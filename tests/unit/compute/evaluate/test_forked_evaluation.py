@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import select
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,30 @@ def test_a_child_is_not_blamed_for_the_value_at_which_another_was_killed() -> No
         ask_child(lambda: os._exit(1), position, 0)
 
     assert end.value.position == IDLE
+
+
+def test_an_answer_that_comes_while_the_kernel_looks_whether_its_child_has_ended_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poll = select.poll
+
+    class Late:
+        """As the kernel may: it looks at the pipe a moment before the child's end."""
+
+        def __init__(self) -> None:
+            self._polled, self._watched = poll(), list[int]()
+
+        def register(self, descriptor: int, events: int) -> None:
+            self._watched.append(descriptor)
+            self._polled.register(descriptor, events)
+
+        def poll(self, timeout: float) -> list[tuple[int, int]]:
+            if len(self._watched) == 1:
+                return self._polled.poll(timeout)
+            end = poll()
+            end.register(self._watched[-1], select.POLLIN)
+            return end.poll(10_000)
+
+    monkeypatch.setattr(select, "poll", Late)
+
+    assert ask_child(lambda: b"answer", shared_position(), 0) == b"answer"
