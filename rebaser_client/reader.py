@@ -33,11 +33,11 @@ from rebaser_client.errors import ReadRefused
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
     CallEffect,
-    Commit,
     CommitV2,
     ControlState,
     RequestOutcome,
     SettledRequest,
+    decode_commit_at,
 )
 from rebaser_core.errors import RebaserError, TooLarge, Unreachable, many, offer
 from rebaser_core.ids import ChangeSet, RequestId
@@ -174,7 +174,7 @@ async def _entries(
     missing = last = 0
     async with reader:
         while (delivery := await reader.next(idle_timeout=idle_timeout)) is not None:
-            commit = Commit.decode(delivery.headers, delivery.payload)
+            commit = decode_commit_at(delivery.stream_sequence, delivery.headers, delivery.payload)
             if commit.previous != last:
                 missing = commit.previous
             if commit.settled is not None and delivery.stream_sequence > after:

@@ -6,9 +6,9 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 PORTS: Final = range(20_000, 32_000)
-"""Numbers below those of outgoing connections. A client that tries one of these again and again
-while nothing listens there comes to be connected to itself, and the server then finds its port in
-use."""
+"""Numbers below those that outgoing connections are given. A port of the latter may be another
+process's while its server is down, or that of the server's own client, which then is connected to
+itself."""
 
 
 def free_port() -> int:

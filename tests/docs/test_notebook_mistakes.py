@@ -1,4 +1,4 @@
-"""What a notebook shows for the mistakes that people type in one."""
+"""Mistakes that people type in a notebook, and the answers that it shows."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a program hears of a change set, and values that it sets by name."""
+"""Changes of a change set as a program hears them, and values that it sets by name."""
 
 import asyncio
 
@@ -8,6 +8,10 @@ from rebaser_client import InvalidDraft, NoSuchValue, ReadRefused
 from rebaser_client.change_set import ChangeSetHandle
 from rebaser_client.draft import builtin
 from rebaser_client.reader import LogEntry
+from rebaser_core.commits import CommitV2, RequestOutcome, SettledRequest
+from rebaser_core.ids import RequestId
+from rebaser_server.commit_log.log import ON_ONE_SERVER
+from rebaser_server.processor.ownership import acquire_ownership
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 
@@ -58,6 +62,29 @@ async def test_changes_that_are_not_kept_any_more_are_missed_aloud(deployment: D
         await first(1, shop, after=one)
     assert [entry.commit for entry in await first(1, shop)] == [last]
     assert [entry.commit for entry in await first(1, shop, after=other)] == [last]
+
+
+async def test_commits_that_were_written_together_have_no_gap(deployment: Deployment) -> None:
+    """They name the commits that their writer expected: another change set's came between."""
+    change_set, other = new_change_sets(2)
+    owner = await acquire_ownership(deployment.archive(change_set), "owner")
+    await acquire_ownership(deployment.archive(other), "other")
+    start, request = owner.state.commit, RequestId()
+    settled = SettledRequest(id=request, sequence=1, outcome=RequestOutcome.APPLIED)
+    commits = [
+        CommitV2(
+            id=RequestId(),
+            previous=start + number,
+            control=owner.state.control,
+            settled=settled if number == ON_ONE_SERVER - 1 else None,
+        )
+        for number in range(ON_ONE_SERVER)
+    ]
+    await deployment.archive(change_set).log.append(commits)
+
+    [heard] = await first(1, deployment.client.change_set(*change_set), after=start)
+
+    assert heard.request == request
 
 
 async def test_a_source_is_set_by_its_name_and_a_formula_is_not(deployment: Deployment) -> None:

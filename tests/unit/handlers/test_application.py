@@ -79,7 +79,7 @@ async def effect(
 
 
 def rung(application: HandlerApplication, content: KeyContent, at: str) -> KeyChange:
-    """What a ring of the timer `t` changes that was set to `at`."""
+    """Changes by a ring of the timer `t`, which was set to `at`."""
     call = call_of("_", firing=Firing(name="t", at=at))
     return application._fired(content, request(), call, NOW)
 

@@ -84,7 +84,7 @@ def test_an_answer_that_comes_while_the_kernel_looks_whether_its_child_has_ended
     poll = select.poll
 
     class Late:
-        """As the kernel may: it looks at the pipe a moment before the child's end."""
+        """Poll that looks at the pipe a moment before the child's end, as the kernel may."""
 
         def __init__(self) -> None:
             self._polled, self._watched = poll(), list[int]()
