@@ -20,6 +20,17 @@ OF_BRANCH, LATER, LAST = 40, 3, 4
 """Values of one source: the branch's, and what head makes of it afterwards."""
 
 
+async def sleeping_branch(deployment: Deployment) -> tuple[Team, ChangeSet]:
+    """A branch with one edit, and no daemon any more."""
+    daemon = await deployment.start()
+    team = await Team(deployment).begin()
+    change_set = await team.fork()
+    await team.send(change_set, [set_to(team.sum.net, OF_BRANCH)])
+    await deployment.at_rest()
+    daemon.kill()
+    return team, change_set
+
+
 @dataclass
 class AppliedOnce:
     """Head has applied the difference and a later edit, and forgotten the difference's id."""
@@ -32,12 +43,7 @@ class AppliedOnce:
 
     @classmethod
     async def of(cls, deployment: Deployment) -> "AppliedOnce":
-        daemon = await deployment.start()
-        team = await Team(deployment).begin()
-        change_set = await team.fork()
-        await team.send(change_set, [set_to(team.sum.net, OF_BRANCH)])
-        await deployment.at_rest()
-        daemon.kill()
+        team, change_set = await sleeping_branch(deployment)
         request = await ask(deployment, change_set, "apply")
         branch = await Mortal.of(deployment, change_set)
         await branch.handle()
@@ -132,12 +138,7 @@ async def test_what_head_changed_since_the_review_is_merged_before_a_branch_is_a
     deployment: Deployment,
 ) -> None:
     """The difference is another one then; the branch has head's change although it is refused."""
-    daemon = await deployment.start()
-    team = await Team(deployment).begin()
-    change_set = await team.fork()
-    await team.send(change_set, [set_to(team.sum.net, OF_BRANCH)])
-    await deployment.at_rest()
-    daemon.kill()
+    team, change_set = await sleeping_branch(deployment)
     reviewed = (await diff(deployment.archive(change_set))).digest
     head, branch = [await Mortal.of(deployment, each) for each in (team.head, change_set)]
     await team.client.enqueue_updates(*team.head, [set_to(team.sum.net, LATER)])
