@@ -23,8 +23,8 @@ RebaserError
 `many` writes a count with its noun.
 """
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from linecache import getline
 from traceback import walk_tb
 from typing import Final
@@ -123,14 +123,24 @@ class QuotaExceeded(ClientError):
 
 _COMPARED: Final = 20_000
 """Maximum number of names that are compared with an unknown one; comparing them takes a second."""
+_LESS_ALIKE: Final = 0.2
+"""Likeness, of at most 1, by which a name may fall behind the best and is offered, too."""
 
 
 def offer(name: str, known: Iterable[str], most: int = 5) -> str:
     """Return the end of an error message: `most` similar names at most; empty if there are none."""
     text, names = name.casefold(), list(dict.fromkeys(known))
     similar = [each for each in names if text in each.casefold()][:most]
-    similar = similar or get_close_matches(name, names[:_COMPARED], most)
+    similar = similar or _closest(name, names[:_COMPARED], most)
     return f"; there is {', '.join(map(repr, similar))}" if similar else ""
+
+
+def _closest(name: str, names: Sequence[str], most: int) -> list[str]:
+    """Names that are like this one, best first, without those much less alike than the best."""
+    found = get_close_matches(name, names, most)
+    likeness = [SequenceMatcher(None, name, each).ratio() for each in found]
+    alike = zip(found, likeness, strict=True)
+    return [each for each, ratio in alike if ratio >= likeness[0] - _LESS_ALIKE]
 
 
 def many(count: int, noun: str, plural: str | None = None) -> str:

@@ -26,6 +26,8 @@ def _read(arguments: argparse.Namespace) -> Draft:
     if not file.is_file() and any(Path(word).is_file() for word in arguments.address):
         words = shlex.join([arguments.action, str(file), *arguments.address])
         raise UnusableInput(f"{file} is no file; the file stands last: `rebaser {words}`")
+    if not (file.exists() or file.suffix or arguments.address):
+        raise UnusableInput(f"name a file, too: `rebaser load {shlex.quote(str(file))} FILE`")
     if not file.exists():
         raise UnusableInput(
             f"{file}: No such file or directory; `rebaser init` writes a file to begin with"

@@ -74,9 +74,13 @@ def _read_value(arguments: argparse.Namespace) -> Any:
     try:
         return text if arguments.text else parse_json(text)
     except InvalidDraft as error:
-        usage = "" if arguments.address else "; give NAME and VALUE, with an address before them"
+        taken = (
+            ""
+            if arguments.address
+            else f"; {arguments.name!r} is taken for the NAME, as no address stands before it"
+        )
         raise UnusableInput(
-            f"{text[:80]!r} is not JSON as it is sent: {error}; --text takes it as text{usage}"
+            f"{text[:80]!r} as it is sent: {error}; --text takes it as text{taken}"
         ) from error
 
 

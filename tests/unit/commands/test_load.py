@@ -47,4 +47,5 @@ def test_a_file_that_does_not_describe_values_is_refused_with_what_to_do(
     assert told("shop", "wrong.yaml").endswith(unsent)
     assert writes not in told("shop", "wrong.yaml")
     assert writes in told("shop", "none.yaml")
+    assert "name a file, too: `rebaser load shop FILE`" in told("shop")
     assert writes in told("shop", "empty.yaml")

@@ -17,3 +17,8 @@ def test_names_with_a_slip_are_offered() -> None:
 def test_nothing_is_offered_if_nothing_is_similar() -> None:
     """The message then ends with the problem itself."""
     assert offer("zebra", ["rate"]) == offer("x", []) == ""
+
+
+def test_names_much_less_alike_than_the_best_are_not_offered() -> None:
+    """`--help` is a little like any option."""
+    assert offer("--repir", ["--help", "--deep", "--repair"]) == "; there is '--repair'"

@@ -17,12 +17,12 @@ BEHIND = "options stand behind the command"
         (
             "log shop --jsn 3",
             "rebaser log",
-            "there is no option '--jsn'; there is '--json', '--csv'; ",
+            "there is no option '--jsn'; there is '--json'; ",
         ),
         (
             "log shop --jsn=3",
             "rebaser log",
-            "there is no option '--jsn'; there is '--json', '--csv'; ",
+            "there is no option '--jsn'; there is '--json'; ",
         ),
         ("dead-letters show 3 4", "rebaser dead-letters show", "too many arguments: 4"),
         ("--quiet log", "rebaser log", "there is no option '--quiet'; `rebaser log --help` lists"),
