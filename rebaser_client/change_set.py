@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -27,6 +28,7 @@ from rebaser_client.outcomes import (
 from rebaser_client.reader import (
     BranchDifference,
     LogEntry,
+    PastValue,
     Provenance,
     QuerySender,
     RevertPlan,
@@ -224,12 +226,12 @@ class ChangeSetHandle:
             NoSuchValue: no value has that name; the message offers similar ones.
             ClientError: as `values` and `enqueue`.
         """
-        from rebaser_client.plan import input_ids, is_computed
+        from rebaser_client.plan import is_computed
 
         there = await self.values(name, inputs=1)
         found = there[name]
         if found.func_id is not None:
-            raise is_computed(name, (there[each].name or each for each in input_ids(found)))
+            raise is_computed(name, (there[each].name or each for each in found.input_ids()))
         update = {"setValue": {"valueId": found.id, "value": value}}
         return await self.enqueue([update], wait=wait)
 
@@ -349,6 +351,30 @@ class ChangeSetHandle:
     async def log(self, *, after: int = 0, last: int | None = None) -> Rows[LogEntry]:
         """Requests settled behind commit `after`, or the `last` ones of them, oldest first."""
         return await read_log(self._sender.streams, await self.ids(), after=after, limit=last)
+
+    async def history(self, name: str, *, last: int = 20) -> Rows[PastValue]:
+        """The past of the value of this name or id, oldest first: a row for each time it changed.
+
+        The log's `last` requests are looked at, by a read each; results that are due are left out.
+
+        Example:
+            (await shop.history("gross")).to_pandas().plot(x="time", y="value")
+
+        Raises:
+            NoSuchValue: no value has the name as of any of them.
+            Unreachable, TooLarge, ReadRefused: as `values`.
+        """
+        found = list[PastValue]()
+        for entry in await self.log(last=last):
+            read = await self.values(name, at=entry.commit, missing_ok=True)
+            for value in read.values():
+                state = value.value, value.status, value.message
+                past = PastValue(entry.commit, entry.time, *state)
+                if value.status != "pending" and not (found and found[-1].is_alike(past)):
+                    found.append(past)
+        if not found:
+            raise NoSuchValue(f"as of none of the last {last} requests is there a value {name!r}")
+        return Rows(found, asdict)
 
     async def changes(self, *, after: int = 0) -> AsyncIterator[LogEntry]:
         """Yield the requests settled behind commit `after`, oldest first, and then each new one.

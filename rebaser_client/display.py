@@ -143,9 +143,9 @@ def _cell(cell: Any) -> str:
         text = json.dumps(cell, ensure_ascii=False)
     if len(text) > _LENGTH:
         text = f"{text[:_LENGTH]}…"
-    return escape("".join(map(_visible, text)))
+    return escape(readable(text))
 
 
-def _visible(character: str) -> str:
-    """An escape for a character that cannot be seen: it could reorder the text around it."""
-    return character if character.isprintable() else ascii(character)[1:-1]
+def readable(text: str) -> str:
+    """The text with escapes for characters that cannot be seen: they could reorder the others."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -223,7 +223,7 @@ async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
     taken = {value.id for value in clashing}
     given = (name for name, each in draft.definitions.items() if isinstance(each, Source))
-    inputs = filter(None, (input_ids(existing[name]) for name in given if name in existing))
+    inputs = filter(None, (existing[name].input_ids() for name in given if name in existing))
     for value in await read_named(change_set, next(inputs, [])[: _SHOWN + 1]):
         existing[value.name or value.id] = value  # for the error that names them
     return build_plan(draft, existing, taken, behind=behind, functions=functions)
@@ -237,7 +237,7 @@ async def _read_behind(
     seen = {value.id for value in existing.values()}
     level = [value for name, value in existing.items() if name not in draft.definitions]
     while level:
-        ids = {each for value in level for each in input_ids(value)} - seen
+        ids = {each for value in level for each in value.input_ids()} - seen
         seen |= ids
         level = await read_named(change_set, sorted(ids))
         found += level
@@ -342,17 +342,11 @@ def is_computed(name: str, inputs: Iterable[str]) -> InvalidDraft:
     )
 
 
-def input_ids(value: ValueSnapshot) -> list[ValueId]:
-    """The ids of all inputs of the value, in order."""
-    inputs = (value.inputs or {}).values()
-    return [each for given in inputs for each in ([given] if isinstance(given, str) else given)]
-
-
 def _is_rewired(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> bool:
     """Whether an existing value gets a new input: only that closes a cycle."""
     for name, definition in draft.definitions.items():
         if not isinstance(definition, Source) and name in existing:
-            before = set(input_ids(existing[name]))
+            before = set(existing[name].input_ids())
             for given in definition.input_names():
                 if given not in existing or existing[given].id not in before:
                     return True
@@ -433,7 +427,7 @@ def _check_cel(draft: Draft) -> tuple[str, ...]:
 
 def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[ValueSnapshot]) -> None:
     """Raise `InvalidDraft`, with their names, if values are computed from themselves."""
-    inputs: dict[str, list[str]] = {value.id: input_ids(value) for value in there}
+    inputs: dict[str, list[str]] = {value.id: value.input_ids() for value in there}
     names = {value.id: value.name or value.id for value in there}
     for name, definition in draft.definitions.items():
         names[ids[name]] = name
@@ -509,7 +503,7 @@ class _Comparison:
         if before is None:
             yield PlannedChange(name, "added", "value", None, value), put
         elif before.func_id is not None:
-            raise is_computed(name, (self._names.get(each, each) for each in input_ids(before)))
+            raise is_computed(name, (self._names.get(each, each) for each in before.input_ids()))
         elif not json_equal(before.value, value):
             update = SetValue(value_id=value_id, value=value)
             yield PlannedChange(name, "changed", "value", before.value, value), update

@@ -21,6 +21,7 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from rebaser_client.display import Columns, Rows, Tabular, html_table, table_text
+from rebaser_client.drawing import Drawing, draw
 from rebaser_client.effects import (
     EffectFamily,
     by_name,
@@ -587,6 +588,14 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def graph(self) -> Drawing:
+        """Draw the values, and lines from their inputs among them: an SVG image as text.
+
+        Example:
+            (await shop.values("gross", inputs=3)).graph()
+        """
+        return draw([*self.values()])
+
     def _ipython_key_completions_(self) -> list[str]:
         return [*self._by_name] or [*self._by_id]
 
@@ -607,6 +616,24 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
         rows = [(v.name or v.id, v.value, v.status, v.message) for v in self.values()]
         note = f"as of commit {self.commit}" + (", may be stale" if self.may_be_stale else "")
         return html_table(("value", "is", "status", "message"), rows, note)
+
+
+@dataclass(frozen=True, slots=True)
+class PastValue:
+    """A value as of a commit."""
+
+    commit: int
+    time: datetime
+    """Time at which the commit was stored, by the server's clock."""
+    value: Any
+    status: str
+    message: str | None
+    """Reason why it had no value."""
+
+    def is_alike(self, other: "PastValue") -> bool:
+        """Whether it is the same content or the same failure."""
+        same = self.status == other.status and self.message == other.message
+        return same and json_equal(self.value, other.value)
 
 
 class ReadsValues(Protocol):

@@ -282,6 +282,7 @@ class SyncChangeSet(Blocking[W]):
     without_result = blocking(ChangeSetHandle.without_result)
     functions = blocking(ChangeSetHandle.functions)
     log = blocking(ChangeSetHandle.log)
+    history = blocking(ChangeSetHandle.history)
     changes = _iterating(ChangeSetHandle.changes)
     why = blocking(ChangeSetHandle.why)
     difference = blocking(ChangeSetHandle.difference)

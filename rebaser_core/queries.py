@@ -139,6 +139,11 @@ class ValueSnapshot(WireModel):
     func_id: FuncId | None = None
     inputs: Inputs | None = None
 
+    def input_ids(self) -> list[ValueId]:
+        """The ids of all its inputs, in order; one that is taken twice comes twice."""
+        given = (self.inputs or {}).values()
+        return [each for one in given for each in ([one] if isinstance(one, str) else one)]
+
 
 class FunctionSnapshot(WireModel):
     """A function as of the commit that the reply names."""

@@ -16,7 +16,6 @@ from rebaser_client.change_set import ChangeSetHandle
 from rebaser_client.display import package, table_text
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
-from rebaser_client.plan import input_ids
 from rebaser_client.reader import BranchDifference, ValueSet
 from rebaser_client.table_reads import TableDifference, TableValue
 from rebaser_core.errors import RebaserError, many
@@ -250,7 +249,7 @@ async def _show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: 
     """Print the values that a table is made of, and those that are made of it, by steps."""
     around = await handle.values(table.id, inputs=_STEPS, dependents=_STEPS, at=table.commit)
     names = await function_names(handle)
-    inputs = {value.id: input_ids(value) for value in around.values()}
+    inputs = {value.id: value.input_ids() for value in around.values()}
     dependents: dict[str, list[str]] = {each: [] for each in inputs}
     for value_id, taken in inputs.items():
         for each in taken:

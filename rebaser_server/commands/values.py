@@ -14,7 +14,7 @@ from rebaser_client.display import table_text
 from rebaser_client.documents import parse_json
 from rebaser_client.effects import natural
 from rebaser_client.errors import InvalidDraft, NoSuchValue
-from rebaser_client.plan import input_ids, is_computed
+from rebaser_client.plan import is_computed
 from rebaser_client.reader import Provenance
 from rebaser_core.errors import offer
 from rebaser_core.ids import ChangeSet
@@ -95,7 +95,7 @@ async def set_value(deployment: Deployment, arguments: argparse.Namespace) -> in
     read = await read_values(deployment, change_set)
     value = _find_value(read, arguments.name)
     if value.func_id is not None:
-        inputs = (read.values[each].name or each for each in input_ids(value))
+        inputs = (read.values[each].name or each for each in value.input_ids())
         raise is_computed(arguments.name, inputs)
     updates = [{"setValue": {"valueId": value.id, "value": content}}]
     return await follow(
@@ -294,7 +294,7 @@ def _label(part: str, node: _Node, read: ReadValues) -> list[Part]:
     text = _problem(value, read) or _text(value)
     text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
     label: list[Part] = [(part, "bold"), f" = {text}"]
-    inputs = [_name_of(read, each) for each in dict.fromkeys(input_ids(value))]
+    inputs = [_name_of(read, each) for each in dict.fromkeys(value.input_ids())]
     if inputs:
         more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
         label += ["  ", (f"from {', '.join(inputs[:_MOST])}{more}", "dim")]

@@ -13,7 +13,7 @@ COMPLETE = """print(get_ipython().complete(None, 'values["gross/', 14)[1])"""
 async def test_the_notebook_runs_and_shows_what_people_look_at(
     up: Up, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plan, values and the difference are tables; names are completed."""
+    """Plan, values and the difference are tables, inputs a drawing; names are completed."""
     monkeypatch.setenv("REBASER_NATS__URL", up.nats.url)
     book = nbformat.read(ROOT / "examples" / "notebook.ipynb", nbformat.NO_CONVERT)
     book.cells.insert(-1, nbformat.v4.new_code_cell(COMPLETE))
@@ -22,18 +22,22 @@ async def test_the_notebook_runs_and_shows_what_people_look_at(
 
     shown = [
         output.get("data", {}).get("text/html")
+        or output.get("data", {}).get("image/svg+xml")
         or output.get("text")
         or output["data"]["text/plain"]
         for cell in book.cells
         if cell.cell_type == "code"
         for output in cell.outputs
     ]
-    handle, plan, values, total, frame, difference, words, completed, *_ = shown
+    handle, plan, values, total, frame, graph, history, difference, words, completed, *_ = shown
     assert handle == "<SyncWorkspace for <WorkspaceHandle 'notebook'>>"
     assert "<table>" in plan
     assert "2026-07-01" in values
     assert float(total) == pytest.approx(146.965)
     assert "net/A1" in frame
+    assert graph.startswith("<svg")
+    assert graph.count("<path") == 3 + 2 * 3
+    assert "<td>146.965</td>" in history
     assert "<td>4 computed</td>" not in difference
     assert "<td>total</td><td>1 computed</td><td>146.965</td><td>132.145</td>" in difference
     assert words.startswith("Apply 1 edit to head? 4 computed values differ.\n")

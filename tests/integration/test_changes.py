@@ -99,6 +99,12 @@ async def test_a_source_is_set_by_its_name_and_a_formula_is_not(deployment: Depl
 
     assert not outcome.corrections
     assert (await shop.values("gross"))["gross"].value == 5
+    assert [(one.value, one.status) for one in await shop.history("gross")] == [
+        (1, "ok"),
+        (5, "ok"),
+    ]
+    with pytest.raises(NoSuchValue, match="none of the last 20 requests is there a value 'nett'"):
+        await shop.history("nett")
     with pytest.raises(InvalidDraft, match="'gross' is computed; set its inputs instead: net"):
         await shop.set_value("gross", 3)
     with pytest.raises(NoSuchValue, match="there is 'net'"):

@@ -1,0 +1,113 @@
+"""A drawing of values and what they are computed from, as an SVG image: sources stand at the left.
+
+It has no colors of a theme: dark text on light boxes can be read on any page.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Final
+
+from rebaser_client.display import readable, table_text
+from rebaser_core.errors import many
+from rebaser_core.queries import ValueSnapshot
+
+_SHOWN: Final = 200
+"""Maximum number of boxes; a last line says how many more values there are."""
+_WIDTH, _HEIGHT, _ACROSS, _DOWN = 170, 40, 220, 52
+"""Size of a box, and from one to the next in a row and in a column, in pixels."""
+_LETTERS: Final = 21
+"""Maximum number of characters in a line of a box."""
+_FILLS: Final = {"ok": "#eef3fb", "failed": "#fbe3e1", "blocked": "#fbf0d9", "pending": "#eeeeee"}
+
+
+class Drawing(str):
+    """An SVG image as text, which notebooks show."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return self
+
+
+def draw(values: Sequence[ValueSnapshot]) -> Drawing:
+    """Draw a box for each value, and a line to it from each of its inputs among `values`."""
+    columns = _columns({value.id: value for value in values[:_SHOWN]})
+    places = {
+        value.id: (1 + column * _ACROSS, 1 + row * _DOWN)
+        for column, rows in enumerate(columns)
+        for row, value in enumerate(rows)
+    }
+    boxes = [value for rows in columns for value in rows]
+    lines = [
+        _line(places[each], places[value.id])
+        for value in boxes
+        for each in dict.fromkeys(value.input_ids())
+        if each in places
+    ]
+    width = max(1, len(columns)) * _ACROSS - _ACROSS + _WIDTH + 2
+    height = max([0, *map(len, columns)]) * _DOWN
+    if more := len(values) - len(boxes):
+        height += 20
+        lines.append(f'<text x="1" y="{height - 6}">and {many(more, "more value")}</text>')
+    return Drawing(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12" role="img" '
+        f'aria-label="{many(len(boxes), "value")} and what they are computed from">'
+        + "".join(lines)
+        + "".join(_box(value, *places[value.id]) for value in boxes)
+        + "</svg>"
+    )
+
+
+def _columns(values: Mapping[str, ValueSnapshot]) -> list[list[ValueSnapshot]]:
+    """The values by the length of the longest way to them from one without inputs here."""
+    inputs = {key: {*value.input_ids()} & values.keys() for key, value in values.items()}
+    columns: list[list[ValueSnapshot]] = []
+    left = dict(inputs)
+    while left:
+        ready = [key for key, needed in left.items() if not needed & left.keys()]
+        above = {value.id: row for rows in columns for row, value in enumerate(rows)}
+
+        def mean(key: str, above: Mapping[str, int] = above) -> float:
+            """The mean row of its inputs: lines between neighbouring columns cross less."""
+            rows = [above[each] for each in inputs[key]]
+            return sum(rows) / len(rows) if rows else 0.0
+
+        columns.append([values[key] for key in sorted(ready, key=mean)])
+        for key in ready:
+            del left[key]
+    return columns
+
+
+def _line(start: tuple[int, int], end: tuple[int, int]) -> str:
+    (x, top), (to_x, to_top) = start, end
+    x, y, to_y = x + _WIDTH, top + _HEIGHT // 2, to_top + _HEIGHT // 2
+    bend = (_ACROSS - _WIDTH) // 2
+    path = f"M{x},{y}"
+    if to_x > x + 2 * bend:  # past other boxes: through the gap below this row, as none is there
+        gap = top + (_HEIGHT + _DOWN) // 2
+        path += f"C{x + bend},{y} {x + bend},{gap} {x + 2 * bend},{gap}H{to_x - 2 * bend}"
+        y = gap
+    path += f"C{to_x - bend},{y} {to_x - bend},{to_y} {to_x},{to_y}"
+    return f'<path d="{path}" fill="none" stroke="#8a94a6"/>'
+
+
+def _box(value: ValueSnapshot, x: int, y: int) -> str:
+    name = value.name or value.id
+    if value.status == "ok":
+        content = table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
+    else:
+        content = value.status
+    told = f"{name} = {content}" if value.status == "ok" else f"{name}: {value.message or content}"
+    return (
+        f"<g><title>{escape(readable(told))}</title>"
+        f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" '
+        f'fill="{_FILLS.get(value.status, "#eeeeee")}" stroke="#8a94a6"/>'
+        f'<text x="{x + 8}" y="{y + 16}" fill="#1d2530" font-weight="bold">{_short(name)}</text>'
+        f'<text x="{x + 8}" y="{y + 32}" fill="#1d2530">{_short(content)}</text></g>'
+    )
+
+
+def _short(text: str) -> str:
+    return escape(readable(text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"))
