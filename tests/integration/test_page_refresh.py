@@ -24,6 +24,8 @@ from tests.helpers.canned_pages import (
 from tests.integration.test_change_set_page import require_readable
 
 expect.set_options(timeout=60_000)
+A4: Final = 718  # pixels between the margins of a sheet
+WHITE: Final = "rgb(255, 255, 255)"
 REFRESH: Final = "document.onvisibilitychange()"
 WATCH: Final = """
   window.touched = new Set();
@@ -248,3 +250,23 @@ async def test_a_difference_is_searched_and_sorted_as_it_was_read(browser: Brows
     await page.get_by_role("searchbox", name="Search changes").fill("nothing")
     await expect(edits).to_have_count(1)
     await expect(edits).to_have_text("None has that name.")
+
+
+async def test_a_review_is_read_on_paper_as_a_whole(browser: Browser) -> None:
+    """Dark pages are printed light, and nothing that only a click would do is."""
+    page = await open_canned(browser, change_set_path(), Shop().answers())
+    await expect(page.locator("#effects tr")).to_have_count(21)
+    await page.set_viewport_size({"width": A4, "height": 1000})
+
+    await page.emulate_media(media="print", color_scheme="dark")
+
+    assert await page.evaluate("document.documentElement.scrollWidth") == A4
+    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == WHITE
+    for gone in ("navigation", "searchbox", "textbox"):
+        await expect(page.get_by_role(gone)).to_have_count(0)
+    for name in ("Apply to head", "Copy", "Revert", "Mine"):
+        await expect(page.get_by_role("button", name=name)).to_have_count(0)
+    for cut in await page.locator("section:visible, .drawing:visible, pre:visible").all():
+        assert await cut.evaluate("(one) => one.scrollWidth <= one.clientWidth + 1")
+        assert await cut.evaluate("(one) => one.scrollHeight <= one.clientHeight + 1")
+    assert (await page.pdf(format="A4")).startswith(b"%PDF")
