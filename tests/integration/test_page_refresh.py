@@ -241,6 +241,10 @@ async def test_a_difference_is_searched_and_sorted_as_it_was_read(browser: Brows
     await head.press("Enter")
     await expect(edits.first).to_contain_text("net/7")
     await expect(edits.nth(1)).to_contain_text("net/8")
+    effects = page.locator("#effects tr")
+    await expect(effects.first).to_contain_text("net/7")  # the one without a difference
+    await expect(effects.nth(1)).to_contain_text("net/8")  # 1e3 → 9, the largest
+    await expect(effects.nth(2)).to_contain_text("net/0")  # the others by name
     await page.get_by_role("searchbox", name="Search changes").fill("NET/29")
     await expect(edits).to_have_count(11)
     await expect(page.locator("#conflicts tr")).to_have_count(2)

@@ -1,5 +1,6 @@
 """On Spark, too, a function harms its own change set only."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def harmful(installed: Path) -> None:
 async def test_sound_values_beside_hostile_functions_are_what_they_are_alone(
     executor: SparkExecutor,
 ) -> None:
-    await require_sound_beside_hostile(executor, 20)
+    await require_sound_beside_hostile(executor, int(os.environ.get("ROUNDS", "20")))
 
 
 @pytest.mark.usefixtures("harmful")

@@ -11,7 +11,7 @@ import { valueOf } from "./values.js";
 
 const DIGEST = 12; // characters of the digest that are shown
 
-const sorted = { edits: { key: "name", down: false }, effects: { key: "name", down: false } };
+const sorted = { edits: { key: "name", down: false }, effects: { key: "by", down: true } }; // the largest effects first
 let difference = null; // the parts of it that are shown
 let page = null; // what the page that shows the branch offers: `ids`, `reading`, `addressOf` and `open` one
 let isOpen = false;
@@ -148,7 +148,7 @@ for (const id of ["edits", "effects"])
   for (const head of $(id).parentElement.tHead.querySelectorAll("button"))
     head.onclick = () => {
       const { key } = head.dataset;
-      sorted[id] = { key, down: sorted[id].key === key && !sorted[id].down };
+      sorted[id] = { key, down: sorted[id].key === key ? !sorted[id].down : key === "by" };
       show().catch((error) => text("digest", error.message));
     };
 

@@ -24,20 +24,21 @@ const by = ({ head, branch }) => (NUMBER.test(head) && NUMBER.test(branch) ? Num
 const signed = (number) => (number === null ? "" : (number > 0 ? "+" : "") + String(Number(number.toPrecision(12))));
 const note = (row) => [row.rows, row.both ? `head changed it, too; it was ${row.base || "not there"}` : ""].filter(Boolean).join("; ");
 
-const KEYS = { by: (row) => by(row) ?? "", note };
+// An effect's size, whether it rises or falls; without one it failed, or is no number.
+const KEYS = { by: (row) => Math.abs(by(row) ?? NaN), note };
 
-// Numbers by size, and before texts. The rows come in the order of their names.
+// Numbers by size, and before texts; equal ones by name, as the rows come.
 function inOrder(rows, { key, down }) {
   if (key === "name") return down ? rows.toReversed() : rows;
   const known = rows.map((row) => {
     const its = String((KEYS[key] ?? ((each) => each[key]))(row) ?? "");
     return { row, its, number: its === "" ? NaN : Number(its) };
   });
+  const sign = down ? -1 : 1;
   known.sort((a, b) => {
     const [one, other] = [Number.isNaN(a.number), Number.isNaN(b.number)];
-    return one && other ? compare(a.its, b.its) : one - other || a.number - b.number;
+    return sign * (one && other ? compare(a.its, b.its) : one - other || a.number - b.number);
   });
-  if (down) known.reverse();
   return known.map(({ row }) => row);
 }
 
