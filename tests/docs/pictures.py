@@ -348,13 +348,13 @@ async def _take(page: Page, shot: Shot, into: Path) -> None:
 
 
 async def _take_all(into: Path) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        os.environ["PYTHONPATH"] = functions_in(directory)
-        with running(NatsServer(directory / "nats")) as nats:
-            async with deployed(nats, directory) as deployment, browsing() as browser:
-                for each in (worker_tour(deployment, browser), tour(deployment, browser, LOAD)):
-                    async for page, shots in each:
+    for tour_of in (worker_tour, partial(tour, load=LOAD)):
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            os.environ["PYTHONPATH"] = functions_in(directory)
+            with running(NatsServer(directory / "nats")) as nats:
+                async with deployed(nats, directory) as deployment, browsing() as browser:
+                    async for page, shots in tour_of(deployment, browser):
                         for shot in shots:
                             await _take(page, shot, into)
 
