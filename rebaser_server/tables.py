@@ -287,6 +287,10 @@ class TableFiles:
             return None
         return manifest
 
+    def find_all(self, workspace: str, keys: Sequence[str]) -> list[Manifest | None]:
+        """Return what `find` returns for each key."""
+        return self._map(lambda key: self.find(workspace, key), keys)
+
     def get(self, workspace: str, key: str) -> Manifest:
         """Return the manifest of a table that a value names. Raises `TableMissing`."""
         manifest = self._manifest(workspace, key)
@@ -473,6 +477,12 @@ class TableFiles:
                 raise
         return Part(written.value, key, found.rows, found.content)
 
+    def finish_parts(
+        self, workspace: str, fields: list[dict[str, Any]], parts: Sequence[tuple[str, WrittenPart]]
+    ) -> list[Part]:
+        """Return what `finish_part` returns for each key with what was written of its part."""
+        return self._map(lambda one: self.finish_part(workspace, one[0], fields, one[1]), parts)
+
     def compose(
         self,
         workspace: str,
@@ -497,8 +507,9 @@ class TableFiles:
             content = blake3(json.dumps(digests).encode()).hexdigest()[:_DIGITS]
         rows = sum(part.rows for part in filled)
         manifest = Manifest(fields, [], rows, content, partition_by, ordered)
-        self._put_manifest(workspace, key, manifest)
-        return self.get(workspace, key)
+        found = self._put_manifest(workspace, key, manifest)
+        # One that was found has the files of its parts, each of which was looked at.
+        return self.get(workspace, key) if found is manifest else found
 
     def discard(self, attempt: Attempt) -> None:
         self.files.delete_directory(attempt.directory)
@@ -643,11 +654,12 @@ class TableFiles:
         attempt = self.begin(workspace, part_key(key, "split"))
         try:
             described = Manifest(fields, [], 0, "").schema_digest
-            parts = []
-            for value, (seen, files) in self.write_apart(attempt, schema, by, batches).items():
-                written = WrittenPart(value, seen.rows, seen.text, files)
-                key_of_part = part_key(seen.text, described)
-                parts.append(self.finish_part(workspace, key_of_part, fields, written))
+            apart = self.write_apart(attempt, schema, by, batches).items()
+            written = [
+                (part_key(seen.text, described), WrittenPart(value, seen.rows, seen.text, files))
+                for value, (seen, files) in apart
+            ]
+            parts = self.finish_parts(workspace, fields, written)
         finally:
             self.discard(attempt)
         return self.compose(workspace, key, fields, by, parts, content)

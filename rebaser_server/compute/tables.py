@@ -100,6 +100,8 @@ _LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what a query has written."""
 _COMPARED_AT_ONCE: Final = 16
 """Files whose digests are compared between two signs of progress."""
+_PARTS_AT_ONCE: Final = 64
+"""Parts that are looked for, or finished, between two signs of progress."""
 _SIDE_BY_SIDE: Final = 4
 """Queries and functions of tables of one update that run at a time."""
 
@@ -478,13 +480,17 @@ class TableExecutor:
         """Compute the parts that are not there, and make all of them one table."""
         fields: list[dict[str, Any]] = []
         parts, missing, size = list[Part](), list[_Piece](), 0
-        for piece in work.pieces:
-            found = await asyncio.to_thread(self._tables.find, work.run.owner, piece.key)
-            if found is None:
-                missing.append(piece)
-                continue
-            parts.append(Part(piece.value, piece.key, found.rows, found.content))
-            fields, size = found.fields, size + found.size
+        for start in range(0, len(work.pieces), _PARTS_AT_ONCE):
+            pieces = work.pieces[start : start + _PARTS_AT_ONCE]
+            keys = [piece.key for piece in pieces]
+            there = await asyncio.to_thread(self._tables.find_all, work.run.owner, keys)
+            work.run.progress.extend()
+            for piece, found in zip(pieces, there, strict=True):
+                if found is None:
+                    missing.append(piece)
+                    continue
+                parts.append(Part(piece.value, piece.key, found.rows, found.content))
+                fields, size = found.fields, size + found.size
         if missing or not parts:
             fields, made = await self._compute_parts(work, missing, self._max_bytes - size)
             parts += made
@@ -519,10 +525,10 @@ class TableExecutor:
             if only is not None:
                 manifest = await asyncio.to_thread(tables.finish, attempt, found)
                 return found.fields, [Part(only.value, only.key, manifest.rows, manifest.content)]
-            made = []
-            for key, written in work.parts_of(found, missing):
-                finishing = partial(tables.finish_part, owner, key, found.fields, written)
-                made.append(await asyncio.to_thread(finishing))
+            made, of_parts = list[Part](), work.parts_of(found, missing)
+            for start in range(0, len(of_parts), _PARTS_AT_ONCE):
+                some = of_parts[start : start + _PARTS_AT_ONCE]
+                made += await asyncio.to_thread(tables.finish_parts, owner, found.fields, some)
                 work.run.progress.extend()
             await asyncio.to_thread(tables.discard, attempt)
         except BaseException:

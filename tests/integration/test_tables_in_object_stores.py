@@ -273,6 +273,32 @@ def test_parts_take_the_files_that_a_query_has_written(tables: TableFiles) -> No
     assert not tables.files.list_names(attempt.directory)
 
 
+def test_parts_are_finished_and_looked_for_side_by_side(tables: TableFiles) -> None:
+    """Each takes several requests, one after the other: a year of days would take minutes."""
+
+    class Meeting(SharedFiles):
+        together = Barrier(2, timeout=20)
+
+        def get(self, path: str) -> bytes:
+            self.together.wait()
+            return super().get(path)
+
+    attempt, rows = tables.begin(SHOP, WHOLE), pa.record_batch({"day": ["a", "b", "b"]})
+    schema = kept_schema(rows.schema)
+    apart = tables.write_apart(attempt, schema, "day", [rows])
+    parts = [
+        (key, WrittenPart(value, seen.rows, seen.text, files))
+        for key, (value, (seen, files)) in zip((KEY, OTHER), apart.items(), strict=True)
+    ]
+    meeting = TableFiles(Meeting(tables.files.root, tables.files._options))
+
+    finished = meeting.finish_parts(SHOP, spark_fields(schema), parts)
+
+    assert [(part.value, part.rows) for part in finished] == [("a", 1), ("b", 2)]
+    there = meeting.find_all(SHOP, [KEY, OTHER])
+    assert [each.rows for each in there if each] == [1, 2]
+
+
 def test_a_file_is_read_in_one_request_and_its_damage_found(tables: TableFiles) -> None:
     written(tables, 1, 2)
     read = []
