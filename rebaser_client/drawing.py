@@ -18,6 +18,8 @@ _WIDTH, _HEIGHT, _ACROSS, _DOWN = 170, 40, 220, 52
 """Size of a box, and from one to the next in a row and in a column, in pixels."""
 _LETTERS: Final = 21
 """Maximum number of characters in a line of a box."""
+_TOLD: Final = 500
+"""Maximum number of characters that a box shows where the pointer rests on it."""
 _FILLS: Final = {"ok": "#eef3fb", "failed": "#fbe3e1", "blocked": "#fbf0d9", "pending": "#eeeeee"}
 
 
@@ -101,7 +103,7 @@ def _box(value: ValueSnapshot, x: int, y: int) -> str:
         content = value.status
     told = f"{name} = {content}" if value.status == "ok" else f"{name}: {value.message or content}"
     return (
-        f"<g><title>{escape(readable(told))}</title>"
+        f"<g><title>{_short(told, _TOLD)}</title>"
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" '
         f'fill="{_FILLS.get(value.status, "#eeeeee")}" stroke="#8a94a6"/>'
         f'<text x="{x + 8}" y="{y + 16}" fill="#1d2530" font-weight="bold">{_short(name)}</text>'
@@ -109,5 +111,5 @@ def _box(value: ValueSnapshot, x: int, y: int) -> str:
     )
 
 
-def _short(text: str) -> str:
-    return escape(readable(text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"))
+def _short(text: str, most: int = _LETTERS) -> str:
+    return escape(readable(text if len(text) <= most else f"{text[: most - 1]}…"))

@@ -23,7 +23,7 @@ def boxes(text: str) -> dict[str, tuple[int, int]]:
 
 
 def test_each_value_stands_at_the_right_of_its_inputs() -> None:
-    """In which order they are given does not matter."""
+    """The order in which they are given does not matter."""
     net, rate = value("net"), value("rate")
     gross = value("gross", net, rate)
     total = value("total", gross, net)
@@ -49,7 +49,7 @@ def test_a_line_past_other_boxes_runs_below_them() -> None:
 
 
 def test_names_and_messages_are_shown_as_text() -> None:
-    """Those without a result say why; inputs that are not among the values have no line."""
+    """A value without a result says why; an input that is not among the values has no line."""
     failed = value("<b>\u202e", value("other"), status="failed", message="</title><script>")
 
     drawn = draw([failed])
@@ -58,6 +58,7 @@ def test_names_and_messages_are_shown_as_text() -> None:
     texts = [element.text for element in root.iter() if element.text]
     assert {"<b>\\u202e", "failed", "<b>\\u202e: </title><script>"} <= {*texts}
     assert "<path" not in drawn
+    assert len(draw([value("long", status="failed", message="x" * 10**6)])) < 2_000
 
 
 def test_a_crowd_is_counted_and_not_drawn() -> None:
