@@ -146,8 +146,15 @@ class ArrowFiles:
         """Return the path of a file that was listed."""
         return str(PurePosixPath(info.path).relative_to(self._root))
 
-    # Objects, by Delta's client: Arrow's puts no object once only, and leaves an empty object in
-    # place of a directory whose last file it deletes.
+    # Objects, by Delta's client: Arrow's asks for an object's size before it reads it, puts none
+    # once only, and leaves an empty object in place of a directory whose last file it deletes.
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes of an object. Raises `FileNotFoundError`."""
+        import obstore  # noqa: PLC0415 - for object stores alone
+
+        with _reaching_store():
+            return bytes(obstore.get(self._objects, path).bytes())
 
     def put_once(self, path: str, payload: bytes) -> None:
         """Put an object unless there is one."""

@@ -318,8 +318,9 @@ class SharedFiles:
         }
 
     def get(self, path: str) -> bytes:
+        """Return the bytes; one request to an object store. Raises `FileNotFoundError`."""
         if self._local is None:
-            return bytes(self._arrow.read(path))
+            return self._arrow.get(path)
         return (self._local / path).read_bytes()
 
     def get_buffer(self, path: str) -> "pa.Buffer":

@@ -12,8 +12,10 @@ believed, once for each file and process. A file that differs is set aside, so i
 whole any more: it is uploaded or computed again.
 
 A table that is partitioned by a column consists of *parts*, one for each value of the column. A
-part is a table like any other, in a directory of its own; the manifest of the whole names the keys
-of its parts, and has no files. So tables that differ in one partition share the others.
+part is a table like any other, in a directory of its own; the manifest of the whole names its
+parts, with their files. So tables that differ in one partition share the others. A part that is
+written anew has other files, which its own manifest names. That one is read where a part's
+directory has not just the files that the whole names.
 
 A table that no request, dead letter, kept commit or kept checkpoint names is garbage after a time.
 First it is *condemned*: from then on it is not found any more, so that no commit comes to name it
@@ -31,11 +33,12 @@ more after taking the mark of the condemned away, and who removes looks for that
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
@@ -128,6 +131,15 @@ class Part(NamedTuple):
     rows: int
     content: str
     """Digest of its rows."""
+    files: tuple[DataFile, ...] = ()
+    """Files that it had when the whole was written."""
+
+    @classmethod
+    def decode(
+        cls, value: str | None, key: str, rows: int, content: str, files: Sequence[Any] = ()
+    ) -> Self:
+        """Read a part from a manifest; those of older releases name no files."""
+        return cls(value, key, rows, content, tuple(DataFile(*file) for file in files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,7 @@ class Manifest:
         if found.pop(_SEAL) != _seal_of(found):
             raise ValueError("the manifest is not as it was written")
         files = [DataFile(*file) for file in found["files"]]
-        parts = tuple(Part(*part) for part in found["parts"])
+        parts = tuple(Part.decode(*part) for part in found["parts"])
         return cls(**found | {"files": files, "parts": parts})
 
 
@@ -275,14 +287,11 @@ class TableFiles:
         Its files exist in the sizes that the manifest says. They outlast a power cut, also if the
         process that wrote the manifest was killed before it had synced its name.
         """
-        directory = table_directory(workspace, key)
-        manifest = self._manifest(workspace, key)
-        if manifest is None or self.files.has(f"{directory}/{_CONDEMNED}"):
-            return None
-        if not self._is_whole(workspace, manifest):
+        manifest = self._look(workspace, key, is_looked_for=True)
+        if manifest is None:
             return None
         try:
-            self.files.sync([f"{directory}/{_MANIFEST}"])
+            self.files.sync([f"{table_directory(workspace, key)}/{_MANIFEST}"])
         except FileNotFoundError:  # it is being removed
             return None
         return manifest
@@ -293,29 +302,56 @@ class TableFiles:
 
     def get(self, workspace: str, key: str) -> Manifest:
         """Return the manifest of a table that a value names. Raises `TableMissing`."""
-        manifest = self._manifest(workspace, key)
-        if manifest is None or not self._is_whole(workspace, manifest):
+        manifest = self._look(workspace, key)
+        if manifest is None:
             raise _not_whole(key)
         return manifest
 
-    def _manifest(self, workspace: str, key: str, name: str = _MANIFEST) -> Manifest | None:
-        """Return a manifest, with the files of all parts; None if there is none, or a part lacks.
+    def _look(self, workspace: str, key: str, *, is_looked_for: bool = False) -> Manifest | None:
+        """Return the manifest, with the files of all parts, of a table that is whole; else None.
 
-        A part that was written anew since, with other rows, is none of the table's.
+        `is_looked_for`: a condemned one is none, either. This takes two requests to an object
+        store, and one for each part.
         """
-        try:
-            place = f"{table_directory(workspace, key)}/{name}"
-            manifest = Manifest.decode(bytes(self.files.get(place)))
-        except FileNotFoundError:
+        manifest = self._manifest(workspace, key)
+        if manifest is None:
             return None
-        except (ValueError, TypeError, LookupError):  # damaged
+        sizes = self._sizes(workspace, key) if is_looked_for or not manifest.parts else {}
+        if (is_looked_for and _CONDEMNED in sizes) or not _has_files(sizes, manifest.files):
             return None
-        found = self._map(lambda part: self._manifest(workspace, part.key), manifest.parts)
-        for part, its in zip(manifest.parts, found, strict=True):
-            if its is None or its.content != part.content:
-                return None
-            manifest.files.extend(its.files)
+        found = self._map(lambda part: self._files_of(workspace, part), manifest.parts)
+        if any(files is None for files in found):
+            return None
+        manifest.files.extend(file for files in found for file in files or ())
         return manifest
+
+    def _files_of(self, workspace: str, part: Part) -> Sequence[DataFile] | None:
+        """Return the files of a part; None if it is not whole, or has other rows than it had."""
+        sizes = self._sizes(workspace, part.key)
+        # Then no other manifest can be there than the one that the whole was made of. With files
+        # of another attempt beside these there may be another.
+        are_alone = sizes.keys() - {_CONDEMNED} == {_MANIFEST, *map(_path_in, part.files)}
+        if are_alone and _has_files(sizes, part.files):
+            return part.files
+        found = self._look(workspace, part.key)
+        return found.files if found is not None and found.content == part.content else None
+
+    def _manifest(self, workspace: str, key: str, name: str = _MANIFEST) -> Manifest | None:
+        """Return a manifest as it was written; None if there is none, or a damaged one."""
+        try:
+            return Manifest.decode(self.files.get(f"{table_directory(workspace, key)}/{name}"))
+        except (FileNotFoundError, ValueError, TypeError, LookupError):
+            return None
+
+    def _sizes(self, workspace: str, key: str) -> dict[str, int]:
+        """Return the bytes of each file of a table, by its path in the table's directory."""
+        directory = table_directory(workspace, key)
+        infos = self.files.list_infos(directory, recursive=True)
+        return {
+            info.path.removeprefix(f"{directory}/"): info.size or 0
+            for info in infos
+            if not info.is_directory
+        }
 
     def _map(self, look: Callable[[T], R], items: Collection[T]) -> list[R]:
         """Look at each; in an object store, where each look takes a request, at some at a time."""
@@ -323,18 +359,6 @@ class TableFiles:
             return list(map(look, items))
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             return list(threads.map(look, items))
-
-    def _is_whole(self, workspace: str, manifest: Manifest) -> bool:
-        by_folder: dict[str, dict[str, int]] = defaultdict(dict)
-        for file in manifest.files:
-            folder, _, name = file.path.rpartition("/")
-            by_folder[folder][name] = file.size
-
-        def is_whole(folder: str) -> bool:
-            sizes = by_folder[folder]
-            return self.files.sizes(f"{tables_directory(workspace)}/{folder}", sizes) == sizes
-
-        return all(self._map(is_whole, by_folder))
 
     def begin(self, workspace: str, key: str) -> Attempt:
         """Return a new place to write a table to; nothing is there yet."""
@@ -430,12 +454,15 @@ class TableFiles:
         for info in self.files.list_infos(attempt.directory):
             if info.base_name not in names:
                 self.files.delete(f"{attempt.directory}/{info.base_name}")
-        files = sorted(written.files)
+        return self._keep(attempt, written)
+
+    def _keep(self, attempt: Attempt, written: Written) -> Manifest:
+        workspace, files = attempt.workspace, sorted(written.files)
         # S-7: the files are on the disk before the manifest makes them a table. Else a power cut
         # could leave a manifest without them.
         self.files.sync([f"{tables_directory(workspace)}/{file.path}" for file in files])
         manifest = Manifest(written.fields, files, written.rows, written.content)
-        found = self._put_manifest(workspace, key, manifest)
+        found = self._put_manifest(workspace, attempt.key, manifest)
         if found != manifest:
             self.discard(attempt)
         return found
@@ -471,11 +498,11 @@ class TableFiles:
                     tables = tables_directory(workspace)
                     self.files.rename(f"{tables}/{file.path}", f"{tables}/{path}")
                     moved.append(file._replace(path=path))
-                found = self.finish(own, Written(fields, written.rows, written.content, moved))
+                found = self._keep(own, Written(fields, written.rows, written.content, moved))
             except BaseException:
                 self.discard(own)
                 raise
-        return Part(written.value, key, found.rows, found.content)
+        return Part(written.value, key, found.rows, found.content, tuple(found.files))
 
     def finish_parts(
         self, workspace: str, fields: list[dict[str, Any]], parts: Sequence[tuple[str, WrittenPart]]
@@ -519,7 +546,7 @@ class TableFiles:
         self.files.put(f"{table_directory(workspace, key)}/{_CONDEMNED}", b"", durable=False)
 
     def is_condemned(self, workspace: str, key: str) -> bool:
-        return self.files.has(f"{table_directory(workspace, key)}/{_CONDEMNED}")
+        return bool(self.files.sizes(table_directory(workspace, key), [_CONDEMNED]))
 
     def renew(self, workspace: str, key: str) -> bool:
         """Let a table be found again if it was condemned; return whether it is there, whole."""
@@ -550,10 +577,8 @@ class TableFiles:
 
     def parts_of(self, workspace: str, key: str) -> list[str]:
         """Return the keys of a table's parts; of none if its manifest cannot be read."""
-        with suppress(FileNotFoundError, ValueError, TypeError, LookupError):
-            place = f"{table_directory(workspace, key)}/{_MANIFEST}"
-            return [part.key for part in Manifest.decode(bytes(self.files.get(place))).parts]
-        return []
+        manifest = self._manifest(workspace, key)
+        return [part.key for part in manifest.parts] if manifest else []
 
     def abandoned(self, table: StoredTable, before: float) -> list[Attempt]:
         """Return the attempts, from before that time, that came to nothing or were replaced.
@@ -684,9 +709,15 @@ class TableFiles:
 
         def write() -> None:
             nonlocal size, count
-            for value, rows in waiting.items():
-                count += 1
-                found[value][1].extend(self.write(attempt, schema, rows, f"{name}{count}-"))
+
+            def write_one(number: int, rows: list[pa.RecordBatch]) -> list[DataFile]:
+                return self.write(attempt, schema, rows, f"{name}{number}-")
+
+            numbered = list(enumerate(waiting.values(), count))
+            files = self._map(lambda one: write_one(*one), numbered)
+            for value, of_part in zip(waiting, files, strict=True):
+                found[value][1].extend(of_part)
+            count += len(waiting)
             waiting.clear()
             size = 0
 
@@ -710,8 +741,8 @@ class TableFiles:
             TableDamaged: a file is not as it was written; the rows so far were.
         """
         schema = arrow_schema([_named(manifest.fields, name) for name in names])
-        for data in manifest.files:
-            with self._opened(workspace, data) as source:
+        for opened in self._all_opened(workspace, manifest.files):
+            with opened as source:
                 file = pq.ParquetFile(source)
                 groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
                 first = 0
@@ -725,13 +756,30 @@ class TableFiles:
                     if rows.num_rows:
                         yield cast(rows.select(names), schema)
 
+    def _all_opened(self, workspace: str, files: Sequence[DataFile]) -> Iterator[pa.NativeFile]:
+        """Open one file after the other, as `_opened`; in an object store, ever more at a time.
+
+        Who reads the first rows alone so takes one file, and who reads all of many small ones does
+        not wait for each. Those that are open together have few bytes, or are one.
+        """
+        start, count = 0, 1
+        while start < len(files):
+            sizes = accumulate(file.size for file in files[start : start + count])
+            taken = max(1, sum(size <= _WAITING_BYTES for size in sizes))
+            some = files[start : start + taken]
+            yield from self._map(lambda file: self._opened(workspace, file), some)
+            start += taken
+            if not self.files.is_local:
+                count = min(2 * count, _AT_ONCE)
+
     def _opened(self, workspace: str, file: DataFile) -> pa.NativeFile:
         """Open a file that has the bytes that were written. Raises as `require_sound`."""
         path = f"{tables_directory(workspace)}/{file.path}"
         if not self.files.is_local and path not in self._sound:
             # One request brings the bytes that are compared and the rows that are read.
             with suppress(FileNotFoundError):
-                data = self.files.get_buffer(path)
+                is_small = file.size <= _CHUNK  # `get` does not ask for the size first
+                data = self.files.get(path) if is_small else self.files.get_buffer(path)
                 if blake3(data).hexdigest() == file.digest:
                     self._sound.add(path)
                     return pa.BufferReader(data)
@@ -771,6 +819,15 @@ def _partitioned(batch: pa.RecordBatch, by: str) -> Iterator[tuple[str | None, p
         if count := counts.get(code, 0):
             yield text, ordered.slice(start, count)
             start += count
+
+
+def _path_in(file: DataFile) -> str:
+    """Return the path of a file in the directory of its table."""
+    return file.path.partition("/")[2]
+
+
+def _has_files(sizes: Mapping[str, int], files: Iterable[DataFile]) -> bool:
+    return all(sizes.get(_path_in(file)) == file.size for file in files)
 
 
 def _attempts_in(manifest: Manifest | None, key: str) -> set[str]:

@@ -489,13 +489,15 @@ class TableExecutor:
                 if found is None:
                     missing.append(piece)
                     continue
-                parts.append(Part(piece.value, piece.key, found.rows, found.content))
+                parts.append(
+                    Part(piece.value, piece.key, found.rows, found.content, tuple(found.files))
+                )
                 fields, size = found.fields, size + found.size
         if missing or not parts:
             fields, made = await self._compute_parts(work, missing, self._max_bytes - size)
             parts += made
         if work.has_key_of_all:
-            files = await asyncio.to_thread(self._files_of, work.run.owner, parts)
+            files = [file for part in parts for file in part.files]
             rows = {"rows": self._view(Manifest(fields, files, 0, ""), work.run.owner)}
             declared = Definition(key=work.job.definition.key)
             query = Query("SELECT * FROM `rows`", rows, {}, None, declared)
@@ -503,9 +505,6 @@ class TableExecutor:
         return await asyncio.to_thread(
             self._tables.compose, work.run.owner, work.key, fields, work.partition_by, parts
         )
-
-    def _files_of(self, owner: str, parts: Sequence[Part]) -> list[DataFile]:
-        return [file for part in parts for file in self._tables.get(owner, part.key).files]
 
     async def _compute_parts(
         self, work: "_Parts", missing: "Sequence[_Piece]", room: int
@@ -524,7 +523,9 @@ class TableExecutor:
             found = await self._bounded(attempt, running, room)
             if only is not None:
                 manifest = await asyncio.to_thread(tables.finish, attempt, found)
-                return found.fields, [Part(only.value, only.key, manifest.rows, manifest.content)]
+                files = tuple(manifest.files)
+                part = Part(only.value, only.key, manifest.rows, manifest.content, files)
+                return found.fields, [part]
             made, of_parts = list[Part](), work.parts_of(found, missing)
             for start in range(0, len(of_parts), _PARTS_AT_ONCE):
                 some = of_parts[start : start + _PARTS_AT_ONCE]

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from rebaser_core.table_schemas import PARTITION_BY, kept_schema, spark_fields
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import TableFiles, TableMissing, WrittenPart
+from rebaser_server.tables import Attempt, Manifest, TableFiles, TableMissing, WrittenPart
 from tests.helpers.batches import new_id
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.unit.tables.test_lifetime import (
@@ -299,24 +299,100 @@ def test_parts_are_finished_and_looked_for_side_by_side(tables: TableFiles) -> N
     assert [each.rows for each in there if each] == [1, 2]
 
 
+def test_parts_are_written_side_by_side(tables: TableFiles) -> None:
+    class Meeting(SharedFiles):
+        together = Barrier(2, timeout=20)
+
+        def put(self, path: str, payload: Any, **options: Any) -> None:
+            self.together.wait()
+            super().put(path, payload, **options)
+
+    files = Meeting(tables.files.root, tables.files._options)
+
+    apart = write_days(TableFiles(files), tables.begin(SHOP, WHOLE), 4)
+
+    assert [(value, seen.rows, len(of_part)) for value, (seen, of_part) in apart.items()] == [
+        (f"d{day}", 2, 1) for day in range(4)
+    ]
+    paths = {file.path for _, of_part in apart.values() for file in of_part}
+    assert len(paths) == 4
+
+
+def write_days(tables: TableFiles, attempt: Attempt, count: int) -> dict[str | None, Any]:
+    rows = pa.record_batch({"day": [f"d{n % count}" for n in range(2 * count)]})
+    return tables.write_apart(attempt, kept_schema(rows.schema), "day", [rows])
+
+
+class _Read(SharedFiles):
+    """Notes which files are read."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.paths: list[str] = []
+
+    def get(self, path: str) -> bytes:
+        self.paths.append(path)
+        return super().get(path)
+
+
+def days_in(tables: TableFiles, count: int) -> Manifest:
+    """A table of that many files."""
+    apart = write_days(tables, tables.begin(SHOP, WHOLE), count).values()
+    files = [file for _, of_part in apart for file in of_part]
+    return Manifest(spark_fields(pa.schema({"day": pa.string()})), files, 2 * count, "")
+
+
+def test_small_files_are_read_ever_more_at_a_time(tables: TableFiles) -> None:
+    """The first is read alone, for a page that shows its rows; each of a year of days is not."""
+
+    class Meeting(_Read):
+        together = Barrier(2, timeout=20)
+
+        def get(self, path: str) -> bytes:
+            data = super().get(path)
+            if path != self.paths[0]:
+                self.together.wait()
+            return data
+
+    files = Meeting(tables.files.root, tables.files._options)
+    batches = TableFiles(files).batches(SHOP, days_in(tables, 3), ["day"])
+
+    rows = next(batches).to_pylist()
+    assert len(files.paths) == 1
+    rows += [row for batch in batches for row in batch.to_pylist()]
+    assert [row["day"] for row in rows] == ["d0", "d0", "d1", "d1", "d2", "d2"]
+
+
+def test_large_files_are_read_one_after_the_other(
+    tables: TableFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of them were in memory."""
+    manifest = days_in(tables, 3)
+    monkeypatch.setattr("rebaser_server.tables._WAITING_BYTES", 1)
+    files = _Read(tables.files.root, tables.files._options)
+
+    read = [len(files.paths) for _ in TableFiles(files).batches(SHOP, manifest, ["day"])]
+
+    assert read == [1, 2, 3]
+
+
 def test_a_file_is_read_in_one_request_and_its_damage_found(tables: TableFiles) -> None:
     written(tables, 1, 2)
-    read = []
 
-    class Counting(SharedFiles):
+    class Counting(_Read):
         def get_buffer(self, path: str) -> pa.Buffer:
-            read.append(path)
+            self.paths.append(path)
             return super().get_buffer(path)
 
         def open(self, path: str) -> pa.NativeFile:
-            read.append(path)
+            self.paths.append(path)
             return super().open(path)
 
     files = Counting(tables.files.root, tables.files._options)
     assert ids_in(TableFiles(files)) == [1, 2]
-    assert sum(path.endswith(".parquet") for path in read) == 1
+    assert sum(path.endswith(".parquet") for path in files.paths) == 1
 
-    path = next(path for path in read if path.endswith(".parquet"))
+    path = next(path for path in files.paths if path.endswith(".parquet"))
     data = bytearray(files.get(path))
     data[30] ^= 1
     files.put(path, bytes(data))
