@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _SMALL: Final = 4 << 20
 """Bytes of a table that each task of a join takes whole."""
+_TASK_BYTES: Final = 16 << 20
+"""Bytes of files that one task reads."""
+_FILE_COST: Final = 256 << 10
+"""Bytes that are read in the time that it takes to open a file."""
 _LINES: Final = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
@@ -145,8 +149,17 @@ def frame_of(spark: "SparkSession", view: View) -> "DataFrame":
     if place.is_local:
         root = f"file://{place.root}/{tables_directory(view.workspace)}"
         return spark.read.schema(schema).parquet(*(f"{root}/{f.path}" for f in manifest.files))
-    frame = spark.range(0, count, 1, count).mapInArrow(partial(_read, view), schema)
+    tasks = task_count(count, manifest.size)
+    frame = spark.range(0, count, 1, tasks).mapInArrow(partial(_read, view), schema)
     return frame.hint("broadcast") if manifest.size < _SMALL else frame
+
+
+def task_count(files: int, size: int) -> int:
+    """Return the number of tasks that read these files, which have that many bytes in all.
+
+    Many small files are read by one: a task takes longer to begin than a small file to be read.
+    """
+    return min(files, 1 + (size + files * _FILE_COST) // _TASK_BYTES)
 
 
 def _read(view: View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
