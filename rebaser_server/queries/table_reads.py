@@ -53,6 +53,7 @@ class TableService:
     def __init__(self, open_loader: OpenLoader, values: ValueService) -> None:
         self._open_loader = open_loader
         self._values = values
+        self._tables: TableFiles | None = None
         self._located = OrderedDict[tuple[ChangeSet, int, str], LocatedTable]()
         """Tables by change set, commit and the value's name: what a commit has does not change."""
 
@@ -92,7 +93,11 @@ class TableService:
             await compute_in_turn(workspace, parts.close)
 
     def files(self, change_set: ChangeSet) -> TableFiles:
-        return TableFiles(shared_files(self._open_loader(change_set).batches.files))
+        """Return the tables of all questions, so that each file is compared once for all."""
+        files = shared_files(self._open_loader(change_set).batches.files)
+        if self._tables is None or self._tables.files is not files:
+            self._tables = TableFiles(files)
+        return self._tables
 
     async def describe(
         self, change_set: ChangeSet, located: LocatedTable

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +181,11 @@ class Deployment:
     ) -> "Answering":
         """Answers questions in this process, as a daemon does; keeps all states by default."""
         states = StateCache(1 << 40) if cache is None else cache
+        batches = open_batch_store(self.streams, self.settings)
 
         def open_loader(change_set: ChangeSet) -> StateLoader:
-            return open_state_loader(self.js, self.settings, change_set, states)
+            loader = open_state_loader(self.js, self.settings, change_set, states)
+            return replace(loader, batches=batches)
 
         return Answering(self, open_loader, bounds)
 

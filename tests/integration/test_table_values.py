@@ -3,6 +3,7 @@
 import json
 from datetime import date
 from decimal import Decimal
+from typing import Any
 from urllib.parse import urlencode
 
 import polars as pl
@@ -105,6 +106,29 @@ async def test_the_rows_of_a_table_are_read_in_parts(
         assert (await table.head(0)).schema == ORDERS.schema
         assert (await table.to_pandas(["day", "id"])).equals(ORDERS.select([1, 0]).to_pandas())
         assert (await table.to_polars()).equals(pl.from_arrow(ORDERS))
+
+
+async def test_a_file_is_compared_once_however_many_answers_have_its_rows(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a large table would be read whole for each of them."""
+    monkeypatch.setattr(table_reads, "_PART_BYTES", 2_000)
+    monkeypatch.setattr(table_reads, "_ANSWER_BYTES", 1)
+    shop = await shop_with(deployment, ORDERS)
+    deployment.daemons[0].kill()
+    compared, compare = [], TableFiles._digest_of
+
+    def noting(tables: TableFiles, path: str, *sink: Any) -> str:
+        compared.append(path)
+        return compare(tables, path, *sink)
+
+    monkeypatch.setattr(TableFiles, "_digest_of", noting)
+    async with deployment.answering().serve():
+        table = await shop.table("orders")
+        batches = [batch async for batch in table.scan()]
+
+    assert len(batches) > 3
+    assert len(compared) == 1
 
 
 async def test_a_table_is_read_as_of_a_commit(deployment: Deployment) -> None:
