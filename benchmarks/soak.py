@@ -3,7 +3,7 @@
 `python -m benchmarks.soak [--minutes 120] [--json FILE]`: a table on stdout of what one daemon, its
 processes, its Spark, its nats-server and its store hold, a line each minute on stderr, and how many
 of the sums and tables that were read came out wrong. What is kept for days is kept for minutes
-here, so that it levels within the run.
+here, so that it levels within the run. A run of two hours also writes its table to `results.md`.
 """
 
 import argparse
@@ -26,7 +26,9 @@ import pyarrow as pa
 from nats.aio.client import Client
 from ulid import ULID
 
+from benchmarks import results
 from benchmarks.deployment import running
+from benchmarks.machine import Machine
 from benchmarks.processes import children_of, proportional
 from benchmarks.tables import Cell, Table
 from rebaser_client.change_set import WorkspaceHandle
@@ -49,6 +51,8 @@ EDITS: Final = 4
 """Number of edits of each branch."""
 HARMED: Final = 2
 """Change sets whose functions harm, of each kind."""
+WHOLE: Final = 120
+"""Minutes of a run whose table is kept."""
 MARKS: Final = (0, 0.25, 0.5, 0.75, 1)
 """Parts of the run at which the table has a row."""
 _CODE: Final = """\
@@ -367,7 +371,7 @@ async def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--minutes", type=float, default=WHOLE)
     parser.add_argument("--json", type=Path, help="a file that each minute's figures are added to")
     asked = parser.parse_args()
 
@@ -379,8 +383,12 @@ def main() -> None:
                 file.write(line + "\n")
 
     with tempfile.TemporaryDirectory(prefix="rebaser-soak-", ignore_cleanup_errors=True) as name:
-        for table in asyncio.run(run(Path(name), asked.minutes, say)):
+        machine = Machine.look(Path(name))
+        tables = asyncio.run(run(Path(name), asked.minutes, say))
+        for table in tables:
             print(table.text())
+        if asked.minutes >= WHOLE:
+            results.record("soak", machine, tables)
 
 
 if __name__ == "__main__":
