@@ -1,12 +1,14 @@
 """The page of a change set, and of a branch, as people see it in a real browser."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from rebaser_client import builtin, cel
+from rebaser_client import builtin, cel, sql
 from rebaser_client.change_set import WorkspaceHandle
 from tests.helpers.batches import set_to
 from tests.helpers.browser import CONTRASTS, Watched
@@ -224,6 +226,79 @@ async def test_all_inputs_dependents_commits_and_changes_can_be_shown(
     await expect(commits.last).to_have_text(re.compile(r"and 4\d\d more"))
     await commits.last.get_by_role("button").press("Enter")
     await expect(commits.filter(has_text="net/349")).to_have_count(1)
+    await require_readable(page)
+    assert not watched.complaints
+
+
+QUERY = (
+    "-- key: day\nSELECT day, sum(amount) AS total\nFROM orders\nWHERE day <> 'from'\nGROUP BY day"
+)
+BROKEN = """
+() => [...document.querySelectorAll("td")].flatMap((cell) => {
+  if (!cell.checkVisibility()) return [];
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (texts.nextNode())
+    for (const { 0: word, index } of texts.currentNode.data.matchAll(/[^\\s/-]{1,20}/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, index);
+      range.setEnd(texts.currentNode, index + word.length);
+      if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word);
+    }
+  return found;
+})
+"""
+"""The words in the tables of a page that stand on more than one line."""
+
+
+@pytest.mark.long
+async def test_numbers_tables_and_code_are_shown_as_people_read_them(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """With few digits, and all of them on hover; rows as rows; a query with its lines and words."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await deployment.client.workspace("shop").create()
+    orders = pa.table({"day": ["Monday", "Tuesday"], "amount": [Decimal("1234.50"), None]})
+    async with shop.edit() as g:
+        g.source("price", 256.52901399999996)
+        g.source("customers", 1_234_567)
+        g.source("year", 2026)
+        g.table("orders", orders)
+        wrong = g.value("wrong", cel("year + 'x'"), year=g.source("another year", 2027))
+        g.value("by day", sql(QUERY, name="totals"), orders=wrong)  # blocked
+    page = await browser.new_page()
+    watched = Watched(page)
+    await page.goto(f"{url_of(daemon)}shop/head")
+    values = rows(page, "Values")
+    for name, shown, exact in (
+        ("price", "256.529", "256.52901399999996"),
+        ("customers", "1,234,567", "1234567"),
+    ):
+        figure = values.filter(has_text=name).locator("td").nth(1).locator("span")
+        await expect(figure).to_have_text(shown)
+        await expect(figure).to_have_attribute("title", exact)
+    await expect(values.filter(has_text=re.compile("^year"))).to_contain_text("2026")
+
+    await page.get_by_role("button", name="orders", exact=True).click()
+    first = page.get_by_role("table", name="First rows of the table")
+    await expect(first.locator("th")).to_have_text(["daystring", "amountdecimal(6,2)"])
+    await expect(first.locator("td")).to_have_text(["Monday", "1234.50", "Tuesday", "null"])
+    await page.get_by_role("button", name="by day").click()
+    code = page.get_by_role("group", name="The function")
+    await expect(code).to_have_text(QUERY)
+    assert await code.locator("b").all_inner_texts() == [
+        "SELECT",
+        "AS",
+        "FROM",
+        "WHERE",
+        "GROUP",
+        "BY",
+    ]
+    assert await code.locator("q").all_inner_texts() == ["'from'"]
+    await expect(page.locator("#func")).to_have_text("computed by totals (sql)")
+    for width in (360, 768, 1280):
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await page.evaluate(BROKEN) == [], width
     await require_readable(page)
     assert not watched.complaints
 

@@ -79,17 +79,21 @@ async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
 async def test_the_front_page_shows_change_sets_and_what_becomes_of_them_without_a_reload(
     deployment: Deployment, browser: Browser
 ) -> None:
-    """First the command to begin with, then a failure with its next step before all else."""
+    """First commands to begin with, then a failure with its next step before all else."""
     daemon = await started(deployment, QUIET_PERIOD="30")
     page = await browser.new_page(permissions=["clipboard-read", "clipboard-write"])
     watched = Watched(page)
     await page.goto(url_of(daemon))
     await expect(page.get_by_role("status")).to_have_text("1 Rebaser, NATS answers")
     beginning = page.get_by_role("region", name="Begin here")
-    await expect(beginning.locator("code")).to_have_text("rebaser init shop")
-    await beginning.get_by_role("button", name="Copy the command").click()
-    await expect(beginning.get_by_role("button")).to_have_text("Copied")
-    assert await page.evaluate("navigator.clipboard.readText()") == "rebaser init shop"
+    commands = ["init shop", "workspaces create shop", "load shop graph.yaml"]
+    for number, command in enumerate(commands):
+        await expect(beginning.locator("code").nth(number)).to_have_text(f"rebaser {command}")
+        copying = beginning.get_by_role("button", name="Copy the command").nth(number)
+        await copying.click()
+        await expect(copying).to_have_text("Copied")
+        assert await page.evaluate("navigator.clipboard.readText()") == f"rebaser {command}"
+    await expect(beginning.locator("code")).to_have_count(len(commands))
 
     shop = await deployment.client.workspace("shop").create()
     async with shop.edit() as g:

@@ -2,7 +2,7 @@
 // sorted and searched by a worker; and applying it, as it was shown.
 
 import { act, doing, includes, may } from "./actions.js";
-import { button, copies, drawn, element, table } from "./cells.js";
+import { amount, button, copies, drawn, element, table } from "./cells.js";
 import { svg } from "./drawing.js";
 import { drawEffects } from "./effects.js";
 import { searched } from "./reading.js";
@@ -62,7 +62,7 @@ function conflicts({ rows, of }) {
     const choices = !isOpen ? [] : [
       ...doing("take-theirs", "Take theirs", `of ${name}`, body),
       ...(row.what === "value" ? doing("set-value", "Another value", `of ${name}`, body, { question: `What shall ${name} be in the branch?`, yes: "Set", field: "JSON", key: "text" }) : [])];
-    return { key: row.id, cells: [named(row), row.base || "not there", row.head || "removed", element("strong", row.branch || "removed"), choices] };
+    return { key: row.id, cells: [named(row), amount(row.base || "not there"), amount(row.head || "removed"), amount(row.branch || "removed", "strong"), choices] };
   }), "Nothing.", { inAll: of });
 }
 
@@ -120,8 +120,8 @@ async function show(address) {
   if (found.graph) drawEffects(found.graph, { ...page, choose });
   conflicts(found.conflicts);
   families(found.families);
-  list("edits", found.edits, (row) => [named(row), row.what, row.head, row.branch, row.note], "The branch changes nothing.");
-  list("effects", found.effects, (row) => [valueOf(page, row), row.head, row.branch, row.by], "No computed value differs.");
+  list("edits", found.edits, (row) => [named(row), row.what, amount(row.head), amount(row.branch), row.note], "The branch changes nothing.");
+  list("effects", found.effects, (row) => [valueOf(page, row), amount(row.head), amount(row.branch), amount(row.by)], "No computed value differs.");
   const caption = `Computed effects${family ? ` of ${family}` : ""}`;
   if ($("effects").parentElement.caption.textContent !== caption) $("effects").parentElement.caption.textContent = caption;
 }

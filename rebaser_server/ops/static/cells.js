@@ -1,13 +1,18 @@
 // Tables and their cells. A refresh touches only what differs from what is shown, and a row keeps its
 // elements for as long as it has the same key: it costs little, and the focus stays where it is.
 
-import { $, called, count, nameOf, pageOf, prose, put, visible } from "./texts.js";
+import { $, called, count, figure, nameOf, pageOf, prose, put, visible } from "./texts.js";
 
 const SHOWN = 100; // rows of a table, unless it says otherwise
 
 // A cell is a text, an element that is described like these, or a list of such elements.
 // An attribute of null is left out.
 export const element = (tag, text, attributes = {}) => ({ tag, text, attributes });
+// A value; the pointer shows all digits of a number that is shown without some.
+export function amount(said, tag) {
+  const shown = figure(said);
+  return tag || shown !== said ? element(tag ?? "span", shown, { title: shown === said ? null : said }) : said;
+}
 export const button = (text, press, attributes = {}) => ({ tag: "button", text, press, attributes: { type: "button", ...attributes } });
 export const chip = (text, tone = "") => element("span", text, { class: "chip", "data-tone": tone });
 

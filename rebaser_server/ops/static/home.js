@@ -170,7 +170,7 @@ async function read() {
 }
 const reread = () => read().catch((error) => text("found", error.message));
 
-copies($("begincopy"), () => $("begincommand").textContent);
+for (const one of $("begin").querySelectorAll("button")) copies(one, () => one.previousElementSibling.textContent);
 searched("search", "found", read);
 await identify(reread);
 await reread();

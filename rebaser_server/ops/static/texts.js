@@ -108,4 +108,18 @@ export function pageOf({ workspace, changeSet }, more = {}) {
 }
 
 // A number of a sum: no more digits than one reads.
-export const brief = (number) => number.toLocaleString("en", { maximumSignificantDigits: 6 });
+export function brief(number) {
+  const size = Math.abs(number);
+  if (size >= 1e6 && size < 1e15) return Math.round(number).toLocaleString("en");
+  const notation = size && (size < 1e-6 || size >= 1e15) ? "scientific" : "standard";
+  return number.toLocaleString("en", { maximumSignificantDigits: 6, notation });
+}
+
+// A number in JSON as people read it: thousands apart, and no more digits than one reads. All else as it is.
+export function figure(said) {
+  if (said.length > 40 || !/^[+-]?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(said) || !Number.isFinite(Number(said))) return said;
+  const isWhole = /^[+-]?\d+$/.test(said);
+  const digits = said.replace(/e.*|\D/gi, "").length;
+  if (digits <= (isWhole ? 4 : 6) && !/e/i.test(said)) return said;
+  return (said[0] === "+" ? "+" : "") + (isWhole ? BigInt(said).toLocaleString("en") : brief(Number(said)));
+}

@@ -2,13 +2,14 @@
 // and why it is what it is.
 
 import { act, may } from "./actions.js";
-import { copies, fill, table } from "./cells.js";
+import { amount, copies, element, fill, table } from "./cells.js";
 import { edge, svg } from "./drawing.js";
 import { $, clock, count, lined, put, text, visible } from "./texts.js";
 import { statusOf, valueOf } from "./values.js";
 
 const WORDS = { definition: "defined as", value: "set to", inputs: "computed as", input: "lost an input, now", function: "function", removal: "removed" };
 const BOX = { width: 112, height: 24, across: 152, down: 30, edge: 2 };
+const NUMBERS = /^(tiny|small|big)?int|^(decimal|double|float)/; // types of columns whose cells stand on the right
 const NEAR = 5; // inputs and dependents that are drawn
 
 const asked = {}; // for how many inputs and dependents the page asks
@@ -72,33 +73,64 @@ export async function showChosen(page, goThere = false) {
   $("text").hidden = one.message !== null;
   text("text", one.message === null ? one.text : "no value");
   $("message").textContent = lined(one.message ?? "");
-  columns(one.table);
+  firstRows(one.table);
   $("set").hidden = !(page.canSet && one.func === null);
   $("set").onclick = () => act("set-value", { ...page.ids, id }, { question: `What shall ${one.name ?? id} be in this branch?`, yes: "Set", field: "JSON", key: "text" });
   $("again").hidden = one.func === null || !may("recompute");
   $("again").onclick = () => act("recompute", { ...page.ids, id });
-  text("func", one.func === null ? "a source, which people set" : `computed by ${one.func}${one.runtime ? ` (${one.runtime}: ${one.code})` : ", a function that does not exist"}`);
+  text("func", one.func === null ? "a source, which people set" : `computed by ${one.func}${one.runtime ? ` (${one.runtime})` : ", a function that does not exist"}`);
+  showCode(one);
   text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: ${one.impure.name ?? "one of its values"} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
   near(page, one);
   reasons(page, why);
   const more = ({ length }) => page.more(length, asked, () => showChosen(page));
-  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { most: Infinity, inAll: one.inputCount, more: more(one.inputs) });
-  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { most: Infinity, inAll: one.dependentCount, more: more(one.dependents) });
+  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), amount(each.text), statusOf(each.status)]), "It has none.", { most: Infinity, inAll: one.inputCount, more: more(one.inputs) });
+  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), amount(each.text), statusOf(each.status)] })), "Nothing.", { most: Infinity, inAll: one.dependentCount, more: more(one.dependents) });
   if (goThere) $("chosen").focus();
 }
 
-function columns(shown) {
+const TOKENS = /(--[^\n]*)|('(?:[^']|'')*')|\b(select|from|where|group|order|by|having|join|left|right|full|inner|cross|on|using|with|as|union|all|distinct|case|when|then|else|end|and|or|not|in|is|null|between|like|over|partition|limit|values|cast|desc|asc|qualify|exists|except|intersect)\b/gi;
+const KINDS = [["i", 1], ["q", 2], ["b", 3]]; // a comment, a text, a word of SQL
+
+// The code of a function, unless its name says it; that of a query with its words marked.
+function showCode({ code, func, runtime }) {
+  $("code").hidden = !code || code === func || runtime === "builtin";
+  if (code === $("code").dataset.code) return;
+  $("code").dataset.code = code;
+  const parts = [];
+  let end = 0;
+  for (const found of runtime === "sql" ? code.matchAll(TOKENS) : []) {
+    const part = document.createElement(KINDS.find(([, group]) => found[group])[0]);
+    part.textContent = lined(found[0]);
+    parts.push(lined(code.slice(end, found.index)), part);
+    end = found.index + found[0].length;
+  }
+  $("code").replaceChildren(...parts, lined((code ?? "").slice(end)));
+}
+
+function firstRows(shown) {
   $("oftable").hidden = !shown;
   if (!shown) return;
   const from = shown.source ? `, copied from version ${shown.source.version} of ${shown.source.uri}` : "";
   text("tablesize", shown.problem ?? `${count(shown.rows)} ${shown.rows === 1 ? "row" : "rows"}, ${count(shown.size)} bytes${from}`);
-  table("columns", (shown.columns ?? []).map(({ name, type, nullable, first }) => [name, nullable ? type : `${type} not null`, first.join(" · ")]), "None are known.", { most: Infinity });
+  const columns = shown.columns ?? [];
+  const [head] = $("firstrows").parentElement.tHead.rows;
+  const is = JSON.stringify(columns.map(({ name, type, nullable }) => [name, type, nullable]));
+  if (head.dataset.is !== is) {
+    head.dataset.is = is;
+    head.replaceChildren(...columns.map(({ type }) => Object.assign(document.createElement("th"), { scope: "col", className: NUMBERS.test(type) ? "n" : "" })));
+    columns.forEach(({ name, type, nullable }, place) => fill(head.cells[place], [element("div", name), element("div", nullable ? type : `${type} not null`, { class: "note" })]));
+    $("firstrows").replaceChildren();
+  }
+  const rows = (columns[0]?.first ?? []).map((_, row) => columns.map(({ first }) => amount(first[row])));
+  table("firstrows", rows, "It has none.", { most: Infinity, inAll: shown.rows ?? 0 });
+  $("firstrows").parentElement.tHead.hidden = !columns.length;
 }
 
 function reasons(page, why) {
   table("why", why.edits.flatMap((edit) => edit.changes.map((change, place) => [
     place ? "" : edit.changeSetId === page.ids.changeSet ? String(edit.commit) : `${edit.commit} of head`,
-    place ? "" : clock(edit.time), place ? "" : edit.author ?? "",
+    place ? "" : [element("div", clock(edit.time)), ...(edit.author ? [element("div", edit.author)] : [])],
     `${change.path[0]} ${WORDS[change.what] ?? change.what} ${change.after ?? ""}${["value", "input"].includes(change.what) ? ` (was ${change.before})` : ""}`,
     change.path.join(" → ")])), why.error ?? "Nothing that is kept made it.");
   const notes = why.failed.map((each) => `${each.path.join(" → ")} failed: ${each.message}`);

@@ -1,6 +1,6 @@
 // The values as a tree: failed ones first, then families of one name pattern, each of which can be opened.
 
-import { button, chip, element, table } from "./cells.js";
+import { amount, button, chip, element, table } from "./cells.js";
 import { searched } from "./reading.js";
 import { $, count, many, text } from "./texts.js";
 
@@ -15,7 +15,7 @@ let chosen = ""; // the status that is shown; all if empty
 export const valueOf = (page, { id, name }) => button(name ?? id, () => page.open({ id }), name ? {} : { title: "without a name" });
 
 function row(page, each, level, key = each.id) {
-  const is = each.message === null ? each.text : element("span", each.message.split("\n")[0], { class: "message" });
+  const is = each.message === null ? amount(each.text) : element("span", each.message.split("\n")[0], { class: "message" });
   return { key, level, tone: each.status === "failed" ? "bad" : "", cells: [valueOf(page, each), is, statusOf(each.status), each.func ?? ""] };
 }
 
