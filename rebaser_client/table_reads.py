@@ -243,6 +243,29 @@ _NAMED: Final = 3
 """Maximum number of columns, and of totals, that a summary names."""
 
 
+def differing_rows(
+    difference: TableDifference, shown: Callable[[Any], Any]
+) -> dict[str, list[list[dict[str, Any]]]]:
+    """Return the first rows by what became of them: `changed`, `added` and `removed`.
+
+    Of each row it has the state before and after, if there are both, with what `shown` makes of
+    each cell. Raises `MissingPackage` as `added_rows`.
+    """
+    rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
+    sides = {
+        "changed": difference.changed_rows(),
+        "added": (difference.added_rows(),),
+        "removed": (difference.removed_rows(),),
+    }
+    return {
+        word: [
+            [{name: shown(cell) for name, cell in state.items()} for state in states]
+            for states in zip(*(rows_of(side) for side in its if side is not None), strict=True)
+        ]
+        for word, its in sides.items()
+    }
+
+
 def _decoded(rows: str | None) -> Any:
     decode = package("rebaser_core.table_schemas", extra="arrow").decode_rows
     return None if rows is None else decode(rows)

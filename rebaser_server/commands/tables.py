@@ -17,7 +17,7 @@ from rebaser_client.display import package, table_text
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
 from rebaser_client.reader import BranchDifference, ValueSet
-from rebaser_client.table_reads import TableDifference, TableValue
+from rebaser_client.table_reads import TableDifference, TableValue, differing_rows
 from rebaser_core.errors import RebaserError, many
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
@@ -335,7 +335,7 @@ def _show_difference(difference: TableDifference, *, as_json: bool) -> None:
 def _show_samples(difference: TableDifference) -> None:
     columns = (*difference.after.columns, *difference.before.columns)
     names = list(dict.fromkeys(column.name for column in columns))
-    rows, table = _differing_rows(difference), Table("", *names)
+    rows, table = differing_rows(difference, _cell), Table("", *names)
     for word, shown in rows.items():
         for states in shown:
             table.add(word, *(_both(states, name) for name in names))
@@ -347,23 +347,6 @@ def _show_samples(difference: TableDifference) -> None:
             say(f"and {many(left, 'row')} {word}")
 
 
-def _differing_rows(difference: TableDifference) -> dict[str, list[list[dict[str, Any]]]]:
-    """Rows by what became of them: of each the state before and after, if there are both."""
-    rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
-    sides = {
-        "changed": difference.changed_rows(),
-        "added": (difference.added_rows(),),
-        "removed": (difference.removed_rows(),),
-    }
-    return {
-        word: [
-            [{name: _cell(cell) for name, cell in state.items()} for state in states]
-            for states in zip(*(rows_of(side) for side in its if side is not None), strict=True)
-        ]
-        for word, its in sides.items()
-    }
-
-
 def _both(states: list[dict[str, Any]], name: str) -> str:
     texts = [_text(state[name]) if name in state else "" for state in states]
     return " → ".join(text or "-" for text in texts) if len(set(texts)) > 1 else texts[0]
@@ -371,7 +354,7 @@ def _both(states: list[dict[str, Any]], name: str) -> str:
 
 def _plain_difference(difference: TableDifference) -> dict[str, Any]:
     """The difference as plain data; cells as `_show_rows` has them."""
-    rows = _differing_rows(difference)
+    rows = differing_rows(difference, _cell)
     return {
         "name": difference.name,
         "commit": difference.commit,

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from rebaser_client.display import value_text
 from rebaser_client.effects import cut, effects_csv, families, natural, side_text
-from rebaser_client.table_reads import TableDifference
+from rebaser_client.table_reads import TableDifference, differing_rows
 from rebaser_client.workspaces import AddressBook
 from rebaser_core.errors import ClientError, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
@@ -127,6 +127,8 @@ class ChangeSetPage:
         table = None
         if described.pop("isTable", False):
             table = await self._table(change_set, value_id) | {"source": described.pop("source")}
+            if await loader.read(lambda state: state.control.branch is not None):
+                table["differing"] = await self._compared(change_set, value_id)
         return {**described, "impure": note, "table": table}
 
     async def _table(self, change_set: ChangeSet, value_id: str) -> dict[str, Any]:
@@ -189,12 +191,29 @@ class ChangeSetPage:
             async with deadlines.within(_COMPARED_WITHIN):
                 for one in found.tables():
                     rows[one.id] = _NOT_COMPARED
-                    rows[one.id] = await self._differing_rows(change_set, one.id)
+                    its = await self._table_difference(change_set, one.id)
+                    rows[one.id] = its if isinstance(its, str) else its.summary()
         plain = await asyncio.to_thread(plain_difference, found, rows)
         return plain | {"graph": await asyncio.to_thread(effects_graph, found)}
 
-    async def _differing_rows(self, branch: ChangeSet, value_id: str) -> str:
-        """Say in one line which rows of a table differ from head's, if it has not too many."""
+    async def _compared(self, branch: ChangeSet, value_id: str) -> dict[str, Any]:
+        """Return the first rows of a table that differ from head's, or say why it has none."""
+        found: TableDifference | str = _NOT_COMPARED
+        with suppress(TimeoutError):
+            async with deadlines.within(_COMPARED_WITHIN):
+                found = await self._table_difference(branch, value_id)
+        if isinstance(found, str):
+            return {"summary": found}
+        both = [*found.after.columns, *found.before.columns]
+        rows = differing_rows(found, _cell_text)
+        return {
+            "summary": found.summary(),
+            "columns": list(dict.fromkeys(column.name for column in both)),
+            "rows": [[word, *states] for word, its in rows.items() for states in its],
+        }
+
+    async def _table_difference(self, branch: ChangeSet, value_id: str) -> TableDifference | str:
+        """Compare the rows of a table with head's, or say why they are not, as of many rows."""
         query = TableDifferenceQueryV1(id=RequestId(), **branch._asdict(), value=value_id)
         replies = []
         try:
@@ -204,7 +223,7 @@ class ChangeSetPage:
                     tables = filter(None, (reply.before, reply.after))
                     if sum(table.rows for table in tables) > _COMPARED_ROWS:
                         return _NOT_COMPARED
-            return TableDifference(value_id, replies).summary()
+            return TableDifference(value_id, replies)
         except RebaserError as error:
             return str(error)
 

@@ -234,7 +234,7 @@ QUERY = (
     "-- key: day\nSELECT day, sum(amount) AS total\nFROM orders\nWHERE day <> 'from'\nGROUP BY day"
 )
 BROKEN = """
-() => [...document.querySelectorAll("td")].flatMap((cell) => {
+() => [...document.querySelectorAll("td, th")].flatMap((cell) => {
   if (!cell.checkVisibility()) return [];
   const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
   const found = [];
@@ -300,6 +300,19 @@ async def test_numbers_tables_and_code_are_shown_as_people_read_them(
         await page.set_viewport_size({"width": width, "height": 900})
         assert await page.evaluate(BROKEN) == [], width
     await require_readable(page)
+
+    branch = await shop.fork("euro")
+    more = pa.table({"day": ["Monday", "Friday"], "amount": [Decimal("1250.00"), Decimal("7.25")]})
+    async with branch.edit() as g:
+        g.table("orders", more)
+    await page.goto(f"{url_of(daemon)}shop/euro")
+    await page.get_by_role("button", name="orders", exact=True).first.click()
+    differing = page.get_by_role("table", name="Rows that differ from head's")
+    await expect(page.locator("#differs")).to_contain_text("2 rows added, 2 removed")
+    await expect(differing.locator("tbody tr")).to_have_text(
+        ["addedMonday1250.00", "addedFriday7.25", "removedMonday1234.50", "removedTuesdaynull"]
+    )
+    assert await page.evaluate(BROKEN) == []
     assert not watched.complaints
 
 

@@ -7,7 +7,7 @@ import { edge, svg } from "./drawing.js";
 import { $, clock, count, lined, put, text, visible } from "./texts.js";
 import { statusOf, valueOf } from "./values.js";
 
-const WORDS = { definition: "defined as", value: "set to", inputs: "computed as", input: "lost an input, now", function: "function", removal: "removed" };
+const WORDS = { definition: "defined as", value: "set to", inputs: "computed as", input: "lost an input, now", function: "is a function in", removal: "removed" };
 const BOX = { width: 112, height: 24, across: 152, down: 30, edge: 2 };
 const NUMBERS = /^(tiny|small|big)?int|^(decimal|double|float)/; // types of columns whose cells stand on the right
 const NEAR = 5; // inputs and dependents that are drawn
@@ -114,24 +114,39 @@ function firstRows(shown) {
   const from = shown.source ? `, copied from version ${shown.source.version} of ${shown.source.uri}` : "";
   text("tablesize", shown.problem ?? `${count(shown.rows)} ${shown.rows === 1 ? "row" : "rows"}, ${count(shown.size)} bytes${from}`);
   const columns = shown.columns ?? [];
-  const [head] = $("firstrows").parentElement.tHead.rows;
-  const is = JSON.stringify(columns.map(({ name, type, nullable }) => [name, type, nullable]));
-  if (head.dataset.is !== is) {
-    head.dataset.is = is;
-    head.replaceChildren(...columns.map(({ type }) => Object.assign(document.createElement("th"), { scope: "col", className: NUMBERS.test(type) ? "n" : "" })));
-    columns.forEach(({ name, type, nullable }, place) => fill(head.cells[place], [element("div", name), element("div", nullable ? type : `${type} not null`, { class: "note" })]));
-    $("firstrows").replaceChildren();
-  }
   const rows = (columns[0]?.first ?? []).map((_, row) => columns.map(({ first }) => amount(first[row])));
+  heads("firstrows", columns.map(({ name, type, nullable }) => [name, nullable ? type : `${type} not null`]));
   table("firstrows", rows, "It has none.", { most: Infinity, inAll: shown.rows ?? 0 });
   $("firstrows").parentElement.tHead.hidden = !columns.length;
+  const { differing } = shown;
+  $("differing").hidden = !differing;
+  if (!differing) return;
+  text("differs", differing.summary);
+  const those = differing.columns ?? [];
+  heads("differingrows", [["", ""], ...those.map((name) => [name, ""])]);
+  table("differingrows", (differing.rows ?? []).map(([word, ...states]) => [word, ...those.map((name) => sides(states.map((state) => state[name] ?? "")))]), "None is shown.", { most: Infinity });
+}
+
+// A cell before and after, or the one that it is.
+const sides = ([before, after = before]) => (before === after ? amount(before)
+  : [amount(before || "-", "span"), element("span", " → "), amount(after || "-", "strong")]);
+
+// Gives a table its columns, each a name and a type.
+function heads(id, columns) {
+  const [head] = $(id).parentElement.tHead.rows;
+  const is = JSON.stringify(columns);
+  if (head.dataset.is === is) return;
+  head.dataset.is = is;
+  head.replaceChildren(...columns.map(([, type]) => Object.assign(document.createElement("th"), { scope: "col", className: NUMBERS.test(type) ? "n" : "" })));
+  columns.forEach(([name, type], place) => fill(head.cells[place], [element("div", name), element("div", type, { class: "note" })]));
+  $(id).replaceChildren();
 }
 
 function reasons(page, why) {
   table("why", why.edits.flatMap((edit) => edit.changes.map((change, place) => [
     place ? "" : edit.changeSetId === page.ids.changeSet ? String(edit.commit) : `${edit.commit} of head`,
     place ? "" : [element("div", clock(edit.time)), ...(edit.author ? [element("div", edit.author)] : [])],
-    `${change.path[0]} ${WORDS[change.what] ?? change.what} ${change.after ?? ""}${["value", "input"].includes(change.what) ? ` (was ${change.before})` : ""}`,
+    `${change.path[0]} ${WORDS[change.what] ?? change.what} ${(change.what === "function" ? change.after?.split(":")[0] : change.after) ?? ""}${["value", "input"].includes(change.what) ? ` (was ${change.before})` : ""}`,
     change.path.join(" → ")])), why.error ?? "Nothing that is kept made it.");
   const notes = why.failed.map((each) => `${each.path.join(" → ")} failed: ${each.message}`);
   if (why.waits) notes.push(`an update is ${why.waits.update ? "under way" : "due"}${why.waits.commit ? ` since commit ${why.waits.commit}, ${clock(why.waits.since)}` : ""}`);
