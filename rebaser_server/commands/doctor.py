@@ -3,14 +3,12 @@
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from rebaser_server.commands.declarations import SAMPLE
 from rebaser_server.commands.support.arguments import Exit
 
 if TYPE_CHECKING:
     from rebaser_server.doctor.checks import Finding
     from rebaser_server.settings.settings import Settings
-
-_SAMPLE: Final = 20
-"""Number of change sets whose store and log `doctor` compares without `--all`."""
 
 _HEADINGS: Final = {
     "severity": "",
@@ -33,7 +31,7 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
         examination = Examination(
             provisioner_of(open_jetstream(nc, settings.nats), settings),
             settings,
-            sample=None if arguments.all else _SAMPLE,
+            sample=None if arguments.all else SAMPLE,
             deep=arguments.deep,
         )
         findings = [finding async for finding in examination.findings()]

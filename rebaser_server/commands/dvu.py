@@ -23,7 +23,7 @@ from rebaser_server.commands.support.deployment import Deployment, warn_if_pause
 from rebaser_server.commands.support.progress import failures, until_computed
 from rebaser_server.commands.support.value_source import read_values
 from rebaser_server.commit_log.log import UNFINISHED, unfinished_subjects
-from rebaser_server.ops.answers import all_answers, cancel_update
+from rebaser_server.ops.answers import cancel_update, statuses
 from rebaser_server.terminal.lines import complain, say, say_json, say_result
 from rebaser_server.terminal.tables import show
 
@@ -155,9 +155,6 @@ async def run(deployment: Deployment, arguments: argparse.Namespace) -> int:
     return Exit.VALUES_FAILED if failed.stand else Exit.OK
 
 
-_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
-
-
 Row = dict[str, Any]
 
 
@@ -169,7 +166,7 @@ async def _updates(deployment: Deployment, only: ChangeSet | None = None) -> lis
     """
     streams = deployment.streams
     reports, due, paused = await asyncio.gather(
-        all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT),
+        statuses(streams),
         _due(deployment, only),
         PauseStore(streams).all(),
     )
@@ -246,8 +243,7 @@ async def _impure_in(deployment: Deployment, change_set: ChangeSet) -> list[Row]
 
     A Rebaser whose ops endpoint is enabled says so; without one, there are none.
     """
-    nc, subject = deployment.streams.js.nc, deployment.streams.join("rebaser.status")
-    reports = await all_answers(nc, subject, _STATUS_TIMEOUT, enough=lambda each: "impure" in each)
+    reports = await statuses(deployment.streams, enough=lambda each: "impure" in each)
     found: list[Row] = next((each["impure"] for each in reports if "impure" in each), [])
     return [row for row in found if row["workspace"] == str(change_set.workspace_id)]
 

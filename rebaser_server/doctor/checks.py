@@ -66,7 +66,7 @@ from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.handlers.checkpoints import KeyMachine, content_of
 from rebaser_server.handlers.content import KeyContent, Timer
 from rebaser_server.handlers.sending import Alarms
-from rebaser_server.ops.answers import Answer, all_answers
+from rebaser_server.ops.answers import statuses
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.request_queue import StoredRequests, announced_request
@@ -114,8 +114,6 @@ class Finding:
         }
 
 
-_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
-
 _TRIAL_KEY: Final = "00000000000000000000000000"
 """Key of the record that a trial write deletes. No workspace has this id."""
 _FULL: Final = 0.9
@@ -144,14 +142,9 @@ async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
     """Time at which the servers sync, from the Rebasers that know it; empty if none does."""
     said = {
         (report.get("durability") or {}).get("sync", UNKNOWN)
-        for report in await _reports(provisioner)
+        for report in await statuses(provisioner.streams)
     }
     return " or ".join(sorted(sync for sync in said if not sync.startswith(UNKNOWN)))
-
-
-async def _reports(provisioner: Provisioner) -> list[Answer]:
-    streams = provisioner.streams
-    return await all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT)
 
 
 async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
@@ -191,7 +184,7 @@ async def streams(provisioner: Provisioner) -> AsyncIterator[Finding]:
             what = f"NATS {'does not answer for it' if is_silent else 'does not write to it'}"
             yield Finding("streams", name, f"{what}: {error}", Severity.ERROR, remedy=_REMEDY)
     left = [name for name in names if name not in tried]
-    reports = await _reports(provisioner) if left else []
+    reports = await statuses(provisioner.streams) if left else []
     problems = {tuple(report["natsProblem"]) for report in reports if report.get("natsProblem")}
     for what, remedy in sorted(problems):
         if what.startswith(CANNOT_WRITE):

@@ -12,6 +12,9 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream.connection import request_all
 from rebaser_core.streams import Streams
 
+STATUS: Final = "rebaser.status"
+"""Subject, below the prefix, on which each Rebaser with an ops endpoint sends its status."""
+_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 _CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
 
 Answer = dict[str, Any]
@@ -19,7 +22,7 @@ Answer = dict[str, Any]
 
 async def cancel_update(streams: Streams, change_set: ChangeSet) -> bool | None:
     """Stop the running update; return whether one ran, or None if no Rebaser has the change set."""
-    answers = await all_answers(
+    answers = await _all_answers(
         streams.js.nc,
         streams.cancellations(change_set),
         _CANCEL_TIMEOUT,
@@ -28,12 +31,18 @@ async def cancel_update(streams: Streams, change_set: ChangeSet) -> bool | None:
     return any(answer.get("cancelled") for answer in answers) if answers else None
 
 
-async def all_answers(
-    nc: Client,
-    subject: str,
-    seconds: float,
+async def statuses(
+    streams: Streams,
+    seconds: float = _STATUS_TIMEOUT,
     *,
     enough: Callable[[Answer], bool] = lambda _: False,
+) -> list[Answer]:
+    """The status of each Rebaser that sends it in time, or until one is `enough`."""
+    return await _all_answers(streams.js.nc, streams.join(STATUS), seconds, enough)
+
+
+async def _all_answers(
+    nc: Client, subject: str, seconds: float, enough: Callable[[Answer], bool]
 ) -> list[Answer]:
     """The answers to an empty request within that many seconds, or until one is `enough`."""
     answers: list[Answer] = []

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final, Never, Protocol
+from typing import Any, Final, Never
 from uuid import uuid4
 
 import nats.errors
@@ -33,6 +33,7 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.files import TEMP_DIR, StoreFiles
+from rebaser_server.ops.answers import STATUS
 from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.dead_letters import latest_messages
 from rebaser_server.ops.presentation import Presentation
@@ -52,20 +53,12 @@ _ONLOOKERS: Final = "onlookers"
 Report = dict[str, Any]
 
 
-class StatusSource(Protocol):
-    """The status of this Rebaser."""
-
-    def own(self) -> Report: ...
-
-    def onlookers(self, change_set: ChangeSet) -> list[str]: ...
-
-
 class Peers:
     """Replies with this Rebaser's status, and requests that of all Rebasers."""
 
-    def __init__(self, streams: Streams, source: StatusSource) -> None:
+    def __init__(self, streams: Streams, source: "DeploymentStatus") -> None:
         self._nc = streams.js.nc
-        self._subject = streams.join("rebaser.status")
+        self._subject = streams.join(STATUS)
         self._source = source
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ from rebaser_core.streams import Streams
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
 from rebaser_server.files import IN_NATS, SharedFiles, local_path
-from rebaser_server.ops.answers import Answer, all_answers
+from rebaser_server.ops.answers import Answer, statuses
 from rebaser_server.settings.settings import Settings
 
 _TIMEOUT: Final = 1.0  # seconds for a Rebaser to say where its store is
@@ -54,9 +54,8 @@ async def _is_ours(streams: Streams, root: str) -> bool:
 
 async def _roots_of_rebasers(streams: Streams) -> list[str]:
     """Locations of running Rebasers' stores: the first that this machine sees, or all of them."""
-    answers = await all_answers(
-        streams.js.nc,
-        streams.join("rebaser.status"),
+    answers = await statuses(
+        streams,
         _TIMEOUT,
         enough=lambda answer: _root(answer) == IN_NATS or _is_directory(_root(answer)),
     )

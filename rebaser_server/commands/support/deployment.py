@@ -26,7 +26,7 @@ from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.arguments import Handler
-from rebaser_server.ops.answers import all_answers
+from rebaser_server.ops.answers import STATUS, statuses
 from rebaser_server.runtime.tasks import background, wait_forever
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
@@ -87,10 +87,8 @@ class _PermissionWatch:
             self._task = None
 
 
-_STATUS: Final = "rebaser.status"
 _PATIENCE: Final = 4.0
 """Seconds after which a command that is not done looks whether NATS writes, and between looks."""
-_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
         NotPermitted: NATS refuses an operation of the body to this user.
     """
     prefix = settings.nats.prefix
-    optional = (Subjects(prefix).join(_STATUS), "$SYS.REQ.USER.INFO")
+    optional = (Subjects(prefix).join(STATUS), "$SYS.REQ.USER.INFO")
     watch = _PermissionWatch(settings.nats.user, optional)
     async with connected(connect_options(settings), on_error=watch.on_error) as nc:
         js = open_jetstream(nc, settings.nats)
@@ -236,8 +234,7 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
     """
     from rebaser_server.cluster.nats_writes import permissions, unwritten
 
-    reports = await all_answers(streams.js.nc, streams.join(_STATUS), _STATUS_TIMEOUT)
-    for report in reports:
+    for report in await statuses(streams):
         if report.get("natsProblem"):
             what, remedy = report["natsProblem"]
             return str(what), str(remedy)
