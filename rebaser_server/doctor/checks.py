@@ -324,14 +324,10 @@ async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
             try:
                 names.parse_change_set(subject)
             except UnknownSubject as error:
-                yield Finding(
-                    "strays",
-                    stream,
-                    f"{many(count, 'message')}: {error}",
-                    Severity.ERROR,
-                    remedy=f"find the publisher, then `nats stream purge {stream} "
-                    f"--subject '{subject}'`",
-                )
+                what = f"{many(count, 'message')}: {error}"
+                purge = f"`nats stream purge {stream} --subject '{subject}'`"
+                remedy = f"find the publisher, then {purge}"
+                yield Finding("strays", stream, what, Severity.ERROR, remedy=remedy)
 
 
 async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
@@ -339,6 +335,9 @@ async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
     count = (await provisioner.streams.js.stream_info(stream)).state.messages
     if count:
         yield Finding("dead letters", stream, many(count, "dead letter"), Severity.NOTE)
+
+
+_RESTORE: Final = "restore the store and NATS from backups of the same time"
 
 
 async def check_histories(
@@ -378,8 +377,9 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         if isinstance(present.content, GraphContent):  # else a key, whose state is in one file
             return await _check_graph(loader, present, deep=deep)
     except NeedsNewerVersion as error:
-        remedy = "use `rebaser doctor` of the newest release that has run here"
-        return replace(_broken(loader, error), remedy=remedy)
+        return _broken(
+            loader, error, "use `rebaser doctor` of the newest release that has run here"
+        )
     except (RebaserError, OSError) as error:
         return await _rolled_back(loader, error)
     return None
@@ -413,11 +413,8 @@ async def _damage_of_rows(loader: StateLoader) -> str:
 
 def _lost_tables(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
     """Tables that values have and that are not whole in the store; `deep`: all bytes are read."""
-    tables, workspace = (
-        TableFiles(shared_files(loader.batches.files)),
-        str(loader.change_set.workspace_id),
-    )
-    lost = []
+    tables = TableFiles(shared_files(loader.batches.files))
+    workspace, lost = str(loader.change_set.workspace_id), []
     for key in graph_of(present).referred_keys():
         try:
             files = tables.get(workspace, key).files
@@ -427,13 +424,11 @@ def _lost_tables(loader: StateLoader, present: State, *, deep: bool) -> Finding 
             lost.append(key)
     if not lost:
         return None
-    return Finding(
-        "history",
-        str(loader.change_set),
+    return _broken(
+        loader,
         f"{many(len(lost), 'table')} not whole in the store, first {lost[0][:12]}…: what takes "
         "them fails when it is next computed",
-        Severity.ERROR,
-        remedy="restore the store's `tables` from a backup; or set uploaded ones to a file anew, "
+        "restore the store's `tables` from a backup; or set uploaded ones to a file anew, "
         "and have the others computed with `rebaser dvu run`",
     )
 
@@ -442,23 +437,17 @@ def _damaged(loader: StateLoader, present: State) -> Finding:
     async def repair() -> None:
         await asyncio.to_thread(checkpoints_of(loader).repair, loader.change_set)
 
-    return Finding(
-        "history",
-        str(loader.change_set),
+    what = (
         f"the last checkpoint is damaged, and the state comes from that of commit "
-        f"{present.checkpoint_commit} and the log: {present.damage}",
-        repair=repair,
+        f"{present.checkpoint_commit} and the log: {present.damage}"
     )
+    return Finding("history", str(loader.change_set), what, repair=repair)
 
 
-def _broken(loader: StateLoader, error: Exception) -> Finding:
-    return Finding(
-        "history",
-        str(loader.change_set),
-        f"{type(error).__name__}: {error}",
-        Severity.ERROR,
-        remedy="restore the store and NATS from backups of the same time",
-    )
+def _broken(loader: StateLoader, what: str | Exception, remedy: str = _RESTORE) -> Finding:
+    if isinstance(what, Exception):
+        what = f"{type(what).__name__}: {what}"
+    return Finding("history", str(loader.change_set), what, Severity.ERROR, remedy=remedy)
 
 
 async def _rolled_back(loader: StateLoader, error: Exception) -> Finding:
@@ -471,14 +460,8 @@ async def _rolled_back(loader: StateLoader, error: Exception) -> Finding:
     found = None
     if not isinstance(error, LogGone):  # which continues no version
         with suppress(OSError):
-            found = await asyncio.to_thread(
-                roll_back_to_sound,
-                checkpoints_of(loader),
-                loader.change_set,
-                begins,
-                last,
-                dry_run=True,
-            )
+            check = partial(roll_back_to_sound, checkpoints_of(loader), loader.change_set)
+            found = await asyncio.to_thread(check, begins, last, dry_run=True)
     repair = None if found is None else partial(_roll_back, loader, begins, last)
     return replace(_broken(loader, error), repair=repair)
 
@@ -504,13 +487,8 @@ async def _compared(loader: StateLoader, older: int, checkpoint: int) -> Finding
         return None
     if _same(graph_of(made), graph_of(saved)):
         return None
-    return Finding(
-        "history",
-        str(loader.change_set),
-        f"the checkpoint of commit {checkpoint} differs from a replay of the log from {older}",
-        Severity.ERROR,
-        remedy="keep both checkpoints, and report this as a bug",
-    )
+    what = f"the checkpoint of commit {checkpoint} differs from a replay of the log from {older}"
+    return _broken(loader, what, "keep both checkpoints, and report this as a bug")
 
 
 def _same(one: Graph, other: Graph) -> bool:
@@ -670,31 +648,22 @@ class Examination:
     async def of_nats(self) -> AsyncIterator[Finding]:
         async for finding in configuration(self.provisioner):
             yield finding
-        for check in (
-            self._durability,
-            self._room,
-            streams,
-            missing_tasks,
-            strays,
-            dead_letters,
+        monitoring = self.settings.nats.monitoring
+        for check, findings in (
+            ("durability", durability(self.provisioner, monitoring)),
+            ("room", room(self.provisioner, monitoring)),
+            ("streams", streams(self.provisioner)),
+            ("missing tasks", missing_tasks(self.provisioner)),
+            ("strays", strays(self.provisioner)),
+            ("dead letters", dead_letters(self.provisioner)),
         ):
-            async for finding in self._contained(check):
+            async for finding in _contained(check, findings):
                 yield finding
-
-    async def _contained(
-        self, check: Callable[[Provisioner], AsyncIterator[Finding]]
-    ) -> AsyncIterator[Finding]:
-        """The findings of a check, or the finding that it cannot be done."""
-        try:
-            async for finding in check(self.provisioner):
-                yield finding
-        except (RebaserError, JetStreamError, OSError) as error:
-            yield _not_done(check.__name__.strip("_").replace("_", " "), error)
 
     async def of_store(self) -> AsyncIterator[Finding]:
         """Findings of the checks that read the store and trust it."""
-        for check in (self._losses, self._garbage):
-            async for finding in self._contained(check):
+        for check, findings in (("losses", self._losses()), ("garbage", self._garbage())):
+            async for finding in _contained(check, findings):
                 yield finding
         streams = self.provisioner.streams
         try:
@@ -726,12 +695,6 @@ class Examination:
         batches, log = open_batch_store(streams, self.settings), CommitLog(streams, change_set)
         return StateLoader(change_set, log, batches, KeyMachine(batches.files))
 
-    def _durability(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
-        return durability(provisioner, self.settings.nats.monitoring)
-
-    def _room(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
-        return room(provisioner, self.settings.nats.monitoring)
-
     async def store(self) -> AsyncIterator[Finding]:
         """Whether the store belongs to the deployment."""
         provisioner, store = self.provisioner, self.settings.store
@@ -751,32 +714,22 @@ class Examination:
                 repair=deployment.adopt if is_lost else None,
             )
 
-    async def _losses(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
+    async def _losses(self) -> AsyncIterator[Finding]:
         """Messages that NATS had confirmed and lost, as Rebasers found it, or as it shows now."""
-        files = open_shared_files(self.settings.store, provisioner.streams)
-        ends = StreamEnds(provisioner.streams, files)
+        streams = self.provisioner.streams
+        ends = StreamEnds(streams, open_shared_files(self.settings.store, streams))
         losses = {loss.name: loss for loss in await ends.losses(await ends.noted())}
         losses |= {loss.name: loss for loss in await ends.kept()}
         for loss in losses.values():
-            yield Finding(
-                "losses",
-                loss.stream,
-                str(loss),
-                Severity.ERROR,
-                repair=partial(ends.forget, loss),
-            )
+            repair = partial(ends.forget, loss)
+            yield Finding("losses", loss.stream, str(loss), Severity.ERROR, repair=repair)
 
     async def _change_sets(self) -> list[ChangeSet]:
         """The change sets that have a commit log, or checkpoints though their log is gone."""
-        change_sets = set()
-        stream = self.provisioner.streams.commits_stream
-        for subject in await self.provisioner.streams.js.stream_subjects(stream):
-            try:
-                change_sets.add(self.provisioner.streams.parse_change_set(subject))
-            except UnknownSubject:
-                continue  # `strays` reports it
-        files = open_shared_files(self.settings.store, self.provisioner.streams)
-        return sorted(change_sets | await asyncio.to_thread(self._in_store, files, change_sets))
+        streams = self.provisioner.streams
+        logged = await _named(self.provisioner, streams.commits_stream)
+        files = open_shared_files(self.settings.store, streams)
+        return sorted(logged | await asyncio.to_thread(self._in_store, files, logged))
 
     def _in_store(self, files: StoreFiles, logged: set[ChangeSet]) -> set[ChangeSet]:
         """The change sets that have checkpoints; a sample looks into workspaces without a log."""
@@ -785,25 +738,20 @@ class Examination:
             workspaces -= {str(each.workspace_id) for each in logged}
         return {each for workspace in workspaces for each in change_sets_in(files, workspace)}
 
-    async def _garbage(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
-        store = self.settings.store
-        batches = open_batch_store(provisioner.streams, self.settings)
+    async def _garbage(self) -> AsyncIterator[Finding]:
+        streams, store = self.provisioner.streams, self.settings.store
+        batches = open_batch_store(streams, self.settings)
         kept, holdings = KeyMachine(batches.files).kept_metadata, Holdings()
         if store.root != IN_NATS:  # else there are services alone
             kept = GraphStateMachine(open_checkpoints(store)).kept_metadata
             holdings = TableHoldings(shared_files(batches.files))
-        collector = GarbageCollector(
-            provisioner.streams,
-            batches,
-            kept,
-            holdings,
-            store.orphan_retention.total_seconds(),
-        )
+        retention = store.orphan_retention.total_seconds()
+        collector = GarbageCollector(streams, batches, kept, holdings, retention)
         garbage = await collector.find()
         for part, where in (
-            (Garbage(objects=garbage.objects), provisioner.streams.batches_bucket),
-            (Garbage(chunks=garbage.chunks), provisioner.streams.batches_bucket),
-            (Garbage(tombstones=garbage.tombstones), provisioner.streams.batches_bucket),
+            (Garbage(objects=garbage.objects), streams.batches_bucket),
+            (Garbage(chunks=garbage.chunks), streams.batches_bucket),
+            (Garbage(tombstones=garbage.tombstones), streams.batches_bucket),
             (Garbage(files=garbage.files), store.root),
             *(
                 (Garbage(held={kind: things}), store.root)
@@ -831,6 +779,15 @@ def _left_alone(finding: Finding) -> Finding:
     if finding.repair is None:
         return finding
     return replace(finding, repair=None, remedy="see to the store first, then `--repair`")
+
+
+async def _contained(check: str, findings: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """The findings of a check, or the finding that it cannot be done."""
+    try:
+        async for finding in findings:
+            yield finding
+    except (RebaserError, JetStreamError, OSError) as error:
+        yield _not_done(check, error)
 
 
 def _not_done(check: str, error: Exception) -> Finding:
