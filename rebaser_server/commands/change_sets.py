@@ -49,7 +49,7 @@ async def list_change_sets(deployment: Deployment, arguments: argparse.Namespace
         workspace.workspace_id, closed=arguments.all
     )
     pauses = await PauseStore(deployment.streams).all()
-    since = [paused_since(pauses, ChangeSet(r.workspace_id, r.change_set_id)) for r in records]
+    since = [paused_since(pauses, _ids(record)) for record in records]
     show_change_sets(records, since, arguments)
 
 
@@ -73,7 +73,7 @@ async def fork(deployment: Deployment, arguments: argparse.Namespace) -> None:
 @with_deployment
 async def describe(deployment: Deployment, arguments: argparse.Namespace) -> None:
     name = arguments.rename
-    record = await _find(deployment, arguments, closed=name is None)
+    record = (await find_registered(deployment, arguments, closed=name is None)).record
     change_set = deployment.client.change_set(*_ids(record))
     if name is not None:
         if name != record.name:
@@ -169,22 +169,16 @@ async def _await_head(deployment: Deployment, record: ChangeSetRecordV1, commit:
     return Exit.VALUES_FAILED if failed.stand else Exit.OK
 
 
-async def _find(
-    deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
-) -> ChangeSetRecordV1:
-    return (await find_registered(deployment, arguments, closed=closed)).record
-
-
 async def _find_branch(
     deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
 ) -> ChangeSetRecordV1:
     """The record of the branch. Raises `UnusableInput`: it is the head of its workspace."""
-    record = await _find(deployment, arguments, closed=closed)
-    if record.change_set_id != record.head:
-        return record
-    address = await deployment.client.addresses.address_of(_ids(record))
-    what = f"{address!r} is the head of its workspace; `{arguments.action}` takes a branch"
-    raise UnusableInput(f"{what}: `rebaser change-sets list {shlex.quote(address)}` shows them")
+    found = await find_registered(deployment, arguments, closed=closed)
+    if found.record.change_set_id != found.record.head:
+        return found.record
+    what = f"{found.address!r} is the head of its workspace; `{arguments.action}` takes a branch"
+    shown = f"`rebaser change-sets list {shlex.quote(found.address)}` shows them"
+    raise UnusableInput(f"{what}: {shown}")
 
 
 async def _show(
@@ -250,13 +244,11 @@ def show_change_sets(
     arguments: argparse.Namespace,
 ) -> None:
     """Print change sets; `paused` has for each the start of its pause, or None."""
-    both = list(zip(records, paused, strict=True))
-    states = [f"{each.status.value}{', paused' if since else ''}" for each, since in both]
-    rows = [
-        (each.name, each.kind.value, state, each.created_at, each.by)
-        for each, state in zip(records, states, strict=True)
-    ]
-    plain = [{**record.to_wire(), "pausedSince": since} for record, since in both]
+    rows, plain = [], []
+    for each, since in zip(records, paused, strict=True):
+        state = f"{each.status.value}{', paused' if since else ''}"
+        rows.append((each.name, each.kind.value, state, each.created_at, each.by))
+        plain.append({**each.to_wire(), "pausedSince": since})
     show_cells(("change set", "kind", "state", "created", "by"), rows, arguments, plain=plain)
 
 

@@ -25,7 +25,7 @@ from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import PinnedTable, is_table, source_path
 from rebaser_core.updates import Inputs
 from rebaser_server.commands.declarations import FIRST_ROWS
-from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
+from rebaser_server.commands.support.addresses import change_set_and_names, one_value, whole_ids
 from rebaser_server.commands.support.arguments import Exit, UnusableInput
 from rebaser_server.commands.support.deployment import Deployment, with_deployment
 from rebaser_server.commands.support.value_source import function_names
@@ -149,9 +149,9 @@ async def describe(deployment: Deployment, arguments: argparse.Namespace) -> int
     if not names and not arguments.lineage and arguments.rows is None:
         await _show_tables(handle, arguments)
         return Exit.OK
-    if not _is_one(names, "show"):
+    name = await one_value(deployment, change_set, names, arguments)
+    if name is None:
         return Exit.BAD_SETTINGS
-    [name] = await whole_ids(deployment, change_set, names)
     table = await handle.table(name, at=arguments.at)
     if arguments.lineage:
         await _show_lineage(handle, table, as_json=arguments.json)
@@ -166,25 +166,16 @@ async def describe(deployment: Deployment, arguments: argparse.Namespace) -> int
 @with_deployment
 async def diff(deployment: Deployment, arguments: argparse.Namespace) -> int:
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
-    if not _is_one(names, "diff"):
+    name = await one_value(deployment, change_set, names, arguments)
+    if name is None:
         return Exit.BAD_SETTINGS
-    [name] = await whole_ids(deployment, change_set, names)
     table = await deployment.client.change_set(*change_set).table(name, at=arguments.at)
     key = arguments.key
     if key is not None:
-        key = [name.strip() for name in key.split(",") if name.strip()]
+        key = [column.strip() for column in key.split(",") if column.strip()]
     difference = await table.diff(key, commit=arguments.since)
     _show_difference(difference, as_json=arguments.json)
     return Exit.OK
-
-
-def _is_one(names: list[str], command: str) -> bool:
-    """Whether the arguments name one value; else complain."""
-    if len(names) == 1:
-        return True
-    which = " or ".join(names) or "NAME"
-    complain(f"rebaser: name one value: rebaser tables {command} ADDRESS {which}")
-    return False
 
 
 _SHOWN: Final = 60

@@ -24,7 +24,7 @@ from rebaser_server.commands.support.addresses import (
     change_set_and_names,
     change_set_of,
     one_id,
-    whole_ids,
+    one_value,
 )
 from rebaser_server.commands.support.arguments import (
     STDIN,
@@ -106,10 +106,9 @@ async def set_value(deployment: Deployment, arguments: argparse.Namespace) -> in
 @with_deployment
 async def why(deployment: Deployment, arguments: argparse.Namespace) -> int:
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
-    if len(names) != 1:
-        complain(f"rebaser: name one value: rebaser why ADDRESS {' or '.join(names) or 'NAME'}")
+    name = await one_value(deployment, change_set, names, arguments)
+    if name is None:
         return Exit.BAD_SETTINGS
-    [name] = await whole_ids(deployment, change_set, names)
     provenance = await deployment.client.change_set(*change_set).why(name, at=arguments.at)
     if provenance.waits is not None and arguments.at is None:
         await warn_if_paused(deployment, change_set, "the update")

@@ -51,9 +51,7 @@ async def change_set_of(
         AmbiguousAddress: several have that address.
         NoAddress: none is given, and none is in use.
     """
-    address = "/".join(arguments.address)
-    if address in ("", _IN_USE):
-        address = _in_use(deployment)
+    address = _address(deployment, arguments)
     return await _find(deployment, address, closed=closed, new=new, hint=hint)
 
 
@@ -82,9 +80,7 @@ async def find_registered(
     deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
 ) -> AddressedChangeSet:
     """The change set, as `change_set_of`, if the registry has it."""
-    address = "/".join(arguments.address)
-    if address in ("", _IN_USE):
-        address = _in_use(deployment)
+    address = _address(deployment, arguments)
     found = await deployment.client.addresses.find(address, closed=closed)
     return _noted(found, address)
 
@@ -101,16 +97,15 @@ async def scope_of(deployment: Deployment, arguments: argparse.Namespace) -> Pau
     """Scope that the words name: a workspace or a change set; without words everything."""
     if not arguments.address:
         return PauseScope()
-    address = "/".join(arguments.address)
-    address = _in_use(deployment) if address == _IN_USE else address
+    address = _address(deployment, arguments)
     if "/" in address:
         return PauseScope(*await _find(deployment, address, new=True))
     if _is_id(address):
         change_set_id = ChangeSetId.from_str(address)
         home = await deployment.client.workspaces.registry.workspace_of(change_set_id)
-        return (
-            PauseScope(home, change_set_id) if home else PauseScope(WorkspaceId.from_str(address))
-        )
+        if home is None:
+            return PauseScope(WorkspaceId.from_str(address))
+        return PauseScope(home, change_set_id)
     try:
         return PauseScope((await deployment.client.addresses.workspace(address)).workspace_id)
     except NoSuchChangeSet:
@@ -133,6 +128,20 @@ async def whole_ids(
         return [*names]
     ids = [*await handle.values()]
     return [one_id(ids, name) if name in parts else name for name in names]
+
+
+async def one_value(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    names: Sequence[str],
+    arguments: argparse.Namespace,
+) -> str | None:
+    """The only one of the names, as `whole_ids`; None unless there is one: stderr says so."""
+    if len(names) == 1:
+        return (await whole_ids(deployment, change_set, names))[0]
+    which = " or ".join(names) or "NAME"
+    complain(f"rebaser: name one value: {arguments.parser.prog} ADDRESS {which}")
+    return None
 
 
 def one_id(ids: Iterable[str], part: str) -> str:
@@ -161,11 +170,16 @@ async def add_addresses(
         if workspace is None:
             row["address"] = whole
         elif change_set is None:
-            name = await addresses.name_of(WorkspaceId.from_str(workspace))
+            name = await addresses.name_of(workspace)
             row["address"] = f"{name}, {whole}" if whole else name
         else:
-            ids = ChangeSet(WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set))
-            row["address"] = await addresses.address_of(ids)
+            row["address"] = await addresses.address_of((workspace, change_set))
+
+
+def _address(deployment: Deployment, arguments: argparse.Namespace) -> str:
+    """The address that `arguments.address` is, or the one in use."""
+    address = "/".join(arguments.address)
+    return _in_use(deployment) if address in ("", _IN_USE) else address
 
 
 def _in_use(deployment: Deployment) -> str:
@@ -185,7 +199,7 @@ async def _find(
 ) -> ChangeSet:
     workspace, _, branch = address.partition("/")
     if _is_id(workspace) and _is_id(branch):
-        change_set = ChangeSet(WorkspaceId.from_str(workspace), ChangeSetId.from_str(branch))
+        change_set = ChangeSet.of(workspace, branch)
         if new:
             await deployment.check_change_set(change_set)
         else:

@@ -98,14 +98,14 @@ class Parser(argparse.ArgumentParser):
             option = known.get(before)
             if word.startswith("-") or (option is not None and option.nargs != 0):
                 continue  # an option, or the value of one
-            if word in self._groups()[0].choices:
+            if word in self._commands():
                 self.command_of(words[at:])[0].refuse(words[:at])
             if self.default_command:  # it takes this word for an argument
                 return
 
     def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
         """Return the parser of the command that a line of words names, and its arguments so far."""
-        commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
+        commands = self._commands()
         if words and words[0] in commands:
             return commands[words[0]].command_of(words[1:])
         if commands and self.default_command:
@@ -118,32 +118,34 @@ class Parser(argparse.ArgumentParser):
     def _groups(self) -> list[Any]:
         return [action for action in self._actions if isinstance(action.choices, dict)]
 
+    def _commands(self) -> "dict[str, Parser]":
+        return next((each.choices for each in self._groups()), {})
+
     def _longer(self, word: str) -> str:
         """Return the end of an error message about a word that only names a command of a group."""
-        commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
         found = [
             f"`{parser.prog} {word}`"
-            for parser in commands.values()
+            for parser in self._commands().values()
             if parser.command_of([word])[0] is not parser.command_of([])[0]
         ]
         return f"; there is {' and '.join(found)}" if found else ""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        groups = self._groups()
-        if groups:
+        commands = self._commands()
+        if commands:
             words = list(sys.argv[1:] if args is None else args)
             self._refuse_option_before_command(words)
-            known = (*_HELP, *(groups[0].choices or ()))
+            known = (*_HELP, *commands)
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
-                near = self._longer(words[0]) or offer(words[0], groups[0].choices)
+                near = self._longer(words[0]) or offer(words[0], commands)
                 self.error(
                     f"there is no command {words[0]!r}{near}; `{self.prog} --help` lists all"
                 )
             options = self._option_string_actions
             if words and words[0].startswith("-") and not set(words) & {*known, *options}:
-                near = offer(words[0], self._option_string_actions)
+                near = offer(words[0], options)
                 self.error(
                     f"there is no option {words[0]!r}{near}; options stand behind the command, and "
                     "REBASER_NATS__URL is the address of NATS"
@@ -222,8 +224,7 @@ def add_group(
 
     A group without one prints its help.
     """
-    group: Parser = commands.add_parser(name, help=about, description=about)
-    return make_group(group, default=default)
+    return make_group(commands.add_parser(name, help=about, description=about), default=default)
 
 
 def make_group(

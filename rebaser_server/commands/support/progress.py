@@ -67,14 +67,8 @@ class Failures:
         return {
             "failed": self.affected + self.missing.failed_before.total,
             "blocked": self.missing.blocked.total,
-            "failedByThis": [
-                {"id": value.id, "name": value.name, "message": value.message}
-                for value in self.missing.failed
-            ],
-            "standing": [
-                {"id": value.id, "name": value.name, "message": value.message}
-                for value in self.standing
-            ],
+            "failedByThis": [_plain(value) for value in self.missing.failed],
+            "standing": [_plain(value) for value in self.standing],
         }
 
     def lines(self) -> list[str]:
@@ -153,6 +147,10 @@ async def failures(
     )
     address = shlex.quote(await deployment.client.addresses.address_of(change_set))
     return Failures(missing, address, standing)
+
+
+def _plain(value: "ValueSnapshot") -> dict[str, Any]:
+    return {"id": value.id, "name": value.name, "message": value.message}
 
 
 @dataclass(frozen=True)
