@@ -15,16 +15,15 @@ from typing import Final, Literal, Self
 
 from nats.aio.msg import Msg
 
-from rebaser_client.errors import RequestDead, RequestIdUsed, RequestRefused
 from rebaser_client.reader import ReadsValues
-from rebaser_client.requests import REFUSED
+from rebaser_client.requests import settled
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.commits import Commit, ControlState
 from rebaser_core.errors import ClientError, MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
-from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV3, ErrorStatus
+from rebaser_core.messages import Correction, EnqueueUpdatesResponseV3
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.streams import Streams
 
@@ -134,20 +133,9 @@ class BatchOutcome:
 
 
 def committed(response: EnqueueUpdatesResponseV3) -> BatchOutcome:
-    """The outcome that a reply shows.
-
-    Raises:
-        RequestIdUsed, RequestRefused, RequestDead: the reply is an error; nothing was done.
-    """
-    status = response.status
-    if not isinstance(status, ErrorStatus):
-        return BatchOutcome(response.id, status.success.commit or 0, status.success.corrections)
-    message = status.error.message
-    if message.startswith(ID_USED):
-        raise RequestIdUsed(message.removeprefix(REFUSED))
-    if message.startswith(REFUSED):
-        raise RequestRefused(message.removeprefix(REFUSED))
-    raise RequestDead(f"request {response.id}: {message}")
+    """The outcome that a reply shows. Raises as `settled`."""
+    success = settled(response)
+    return BatchOutcome(response.id, success.commit or 0, success.corrections)
 
 
 _SUBSCRIBE_TIMEOUT: Final = 5.0

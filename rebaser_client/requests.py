@@ -17,7 +17,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.errors import ClientClosed, OutcomeUnknown, ReadRefused, RequestRefused
+from rebaser_client.errors import (
+    ClientClosed,
+    OutcomeUnknown,
+    ReadRefused,
+    RequestDead,
+    RequestIdUsed,
+    RequestRefused,
+)
 from rebaser_client.plain_values import plain
 from rebaser_core import trace_context
 from rebaser_core.errors import MalformedMessage, MessageError, NotConfirmed, TooLarge, Unreachable
@@ -25,6 +32,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.jetstream import Full, JetStreamError, ObjectStore, Unsendable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import (
+    ID_USED,
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponse,
@@ -37,6 +45,7 @@ from rebaser_core.messages import (
     OutcomeReply,
     OutcomeReplyV2,
     RequestState,
+    SuccessV3,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV1,
@@ -145,6 +154,27 @@ Reply = Awaitable[EnqueueUpdatesResponseV3]
 
 REFUSED: Final = "refused: "
 """Beginning of the error in a reply that is no dead letter."""
+
+
+def settled(
+    response: EnqueueUpdatesResponseV3, refusal: type[RequestRefused] = RequestRefused
+) -> SuccessV3:
+    """The result of a request that was done.
+
+    Raises:
+        RequestIdUsed, RequestDead: it was not done.
+        RequestRefused: it was not done, either; of the class `refusal`.
+    """
+    status = response.status
+    if not isinstance(status, ErrorStatus):
+        return status.success
+    message = status.error.message
+    if message.startswith(ID_USED):
+        raise RequestIdUsed(message.removeprefix(REFUSED))
+    if message.startswith(REFUSED):
+        raise refusal(message.removeprefix(REFUSED))
+    raise RequestDead(f"request {response.id}: {message}")
+
 
 Action = Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
 
@@ -317,8 +347,7 @@ class RequestSender:
         address = await self._upload(f"the batch of request {request_id}", put)
         request = EnqueueUpdatesRequestV1(
             id=request_id,
-            workspace_id=change_set.workspace_id,
-            change_set_id=change_set.change_set_id,
+            **change_set._asdict(),
             updates_address=address,
             from_change_set_id=origin,
         )
@@ -366,11 +395,7 @@ class RequestSender:
             Unreachable: no Rebaser answered, or one that was too busy to look.
             ReadRefused: a Rebaser refused, and said why.
         """
-        query = OutcomeQueryV1(
-            id=request_id,
-            workspace_id=change_set.workspace_id,
-            change_set_id=change_set.change_set_id,
-        )
+        query = OutcomeQueryV1(id=request_id, **change_set._asdict())
         headers, payload = OutcomeQuery.encode(query, self.options.content_type)
         headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
         if digest:

@@ -20,11 +20,9 @@ from rebaser_client.errors import (
     NoSuchService,
     OutcomeUnknown,
     ReadRefused,
-    RequestDead,
-    RequestIdUsed,
 )
 from rebaser_client.reader import QuerySender
-from rebaser_client.requests import REFUSED, Reply, RequestSender
+from rebaser_client.requests import RequestSender, settled
 from rebaser_core import codecs
 from rebaser_core.calls import (
     SERVICE_VERSION,
@@ -44,7 +42,7 @@ from rebaser_core.calls import (
 from rebaser_core.errors import MalformedMessage, NoSuchChangeSet, TooLarge
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import deadlines
-from rebaser_core.messages import ID_USED, EnqueueUpdatesResponseV3, ErrorStatus, RequestState
+from rebaser_core.messages import EnqueueUpdatesResponseV3, RequestState
 from rebaser_core.registry import Registry, validated_name
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_ID, first_error
 
@@ -171,8 +169,20 @@ class KeyHandle:
         self.key: Final = key
         self._sender = sender
         self._change_set = key_of(service.name, key)
-        # The one check of both names; the request of a call is built without.
-        self._request(RequestId(), "_", [], 1)
+        try:  # the one check of both names; the request of a call is built without
+            CallRequestV1(
+                id=RequestId(),
+                **self._change_set._asdict(),
+                service=service.name,
+                key=key,
+                handler="_",
+                arguments=[],
+                service_version=1,
+            )
+        except ValidationError as error:
+            raise MalformedMessage(
+                f"key {key!r:.80} of {service.name!r:.80}: {first_error(error)}"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.service.name}/{self.key}>"
@@ -211,7 +221,8 @@ class KeyHandle:
             NoSuchService, MalformedMessage, TooLarge: nothing was sent.
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
-        reply = await self._send_with_reply(sent, handler, arguments, named, None)
+        encoded = await self._encode(sent, handler, arguments, named, None)
+        reply = await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
         try:
             async with deadlines.within(timeout):
                 response = await reply
@@ -260,11 +271,12 @@ class KeyHandle:
         change = timer_change(
             timer, sent, at=at, after=after, every=every, zone=zone, missed=missed
         )
+        encoded = await self._encode(sent, handler, arguments, named, change)
         if change is None:
-            await self._send(sent, handler, arguments, named)
+            await self._sender.send_encoded(self._change_set, *encoded)
         else:
-            reply = await self._send_with_reply(sent, handler, arguments, named, change)
-            _result(await reply, None)
+            reply = await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
+            settled(await reply, CallRejected)
         return sent
 
     async def cancel(self, timer: str) -> None:
@@ -278,7 +290,7 @@ class KeyHandle:
         version = await self.service.version()
         encoded = self._encoded(sent, "_", [], version, {"cancel": name})
         reply = await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
-        _result(await reply, None)
+        settled(await reply, CallRejected)
 
     async def timers(self) -> Sequence[TimerState]:
         """The timers that are set. Raises as `state`."""
@@ -325,23 +337,6 @@ class KeyHandle:
             )
         raise CallTimeout(self.service.name, self.key, None, asked, None)
 
-    async def _send(
-        self, sent: RequestId, handler: str, arguments: Sequence[Any], named: Mapping[str, Any]
-    ) -> None:
-        encoded = await self._encode(sent, handler, arguments, named, None)
-        await self._sender.send_encoded(self._change_set, *encoded)
-
-    async def _send_with_reply(
-        self,
-        sent: RequestId,
-        handler: str,
-        arguments: Sequence[Any],
-        named: Mapping[str, Any],
-        timer: TimerChange | None,
-    ) -> Reply:
-        encoded = await self._encode(sent, handler, arguments, named, timer)
-        return await self._sender.send_encoded_with_reply(self._change_set, sent, *encoded)
-
     async def _encode(
         self,
         sent: RequestId,
@@ -383,24 +378,6 @@ class KeyHandle:
             headers[AUTHOR] = self._sender.options.author
         return headers, payload
 
-    def _request(
-        self, sent: RequestId, handler: str, arguments: list[Any], version: int
-    ) -> CallRequestV1:
-        try:
-            return CallRequestV1(
-                id=sent,
-                **self._change_set._asdict(),
-                service=self.service.name,
-                key=self.key,
-                handler=handler,
-                arguments=arguments,
-                service_version=version,
-            )
-        except ValidationError as error:
-            raise MalformedMessage(
-                f"key {self.key!r:.80} of {self.service.name!r:.80}: {first_error(error)}"
-            ) from None
-
 
 _VERSION: Final = f"v{CallRequestV1.VERSION}"
 _HEADERS: Final = CallRequest.headers(codecs.CBOR)
@@ -417,15 +394,7 @@ def _plain(arguments: Any, handler: str) -> Any:
 
 
 def _result(response: EnqueueUpdatesResponseV3, returns: Any) -> Any:
-    status = response.status
-    if isinstance(status, ErrorStatus):
-        message = status.error.message
-        if message.startswith(ID_USED):
-            raise RequestIdUsed(message.removeprefix(REFUSED))
-        if message.startswith(REFUSED):
-            raise CallRejected(message.removeprefix(REFUSED))
-        raise RequestDead(f"request {response.id}: {message}")
-    result = status.success.result
+    result = settled(response, CallRejected).result
     if returns is None:
         return result
     try:
