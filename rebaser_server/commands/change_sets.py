@@ -1,4 +1,4 @@
-"""`rebaser change-sets` and `diff`: fork the head of a workspace, compare, apply or abandon."""
+"""`rebaser workspaces`, `change-sets` and `diff`: create, fork, compare, apply, abandon, delete."""
 
 import argparse
 import shlex
@@ -20,7 +20,12 @@ from rebaser_client.reader import BranchDifference
 from rebaser_core.errors import ClientError, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import deadlines
-from rebaser_core.records import ChangeSetRecordV1, ChangeSetStatus, CommentRecordV1
+from rebaser_core.records import (
+    ChangeSetRecordV1,
+    ChangeSetStatus,
+    CommentRecordV1,
+    WorkspaceRecordV1,
+)
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.commands.support.addresses import find_registered, workspace_of
 from rebaser_server.commands.support.arguments import (
@@ -43,6 +48,40 @@ _DIGITS: Final = 64
 
 
 @with_deployment
+async def list_workspaces(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    _show_workspaces(await deployment.client.workspaces.all(), arguments)
+
+
+@with_deployment
+async def create_workspace(deployment: Deployment, arguments: argparse.Namespace) -> None:
+    await deployment.client.addresses.check_free(arguments.name)
+    workspace = await deployment.client.workspaces.create(arguments.name)
+    _show_workspaces([workspace.record], arguments)
+
+
+@with_deployment
+async def delete_workspace(deployment: Deployment, arguments: argparse.Namespace) -> int:
+    workspaces = deployment.client.workspaces
+    record = await workspace_of(deployment, arguments.workspace)
+    if not arguments.yes:
+        count = len(await workspaces.change_sets(record.workspace_id, closed=True))
+        if not await confirmed(f"Delete {record.name!r} and its {many(count, 'change set')}?"):
+            complain("not deleted")
+            return Exit.FAILED
+    await workspaces.delete_workspace(record.workspace_id)
+    records = await workspaces.change_sets(record.workspace_id, closed=True)
+    _show_change_sets(records, [None] * len(records), arguments)
+    return Exit.OK
+
+
+def _show_workspaces(records: Sequence[WorkspaceRecordV1], arguments: argparse.Namespace) -> None:
+    records = sorted(records, key=lambda record: record.created_at)
+    rows = [(record.name, record.created_at, record.by) for record in records]
+    plain = [record.to_wire() for record in records]
+    show_cells(("workspace", "created", "by"), rows, arguments, plain=plain)
+
+
+@with_deployment
 async def list_change_sets(deployment: Deployment, arguments: argparse.Namespace) -> None:
     workspace = await workspace_of(deployment, arguments.workspace)
     records = await deployment.client.workspaces.change_sets(
@@ -50,7 +89,7 @@ async def list_change_sets(deployment: Deployment, arguments: argparse.Namespace
     )
     pauses = await PauseStore(deployment.streams).all()
     since = [paused_since(pauses, _ids(record)) for record in records]
-    show_change_sets(records, since, arguments)
+    _show_change_sets(records, since, arguments)
 
 
 @with_deployment
@@ -238,7 +277,7 @@ async def _whole_digest(deployment: Deployment, record: ChangeSetRecordV1, begin
     return digest if digest.startswith(beginning) else beginning
 
 
-def show_change_sets(
+def _show_change_sets(
     records: Sequence[ChangeSetRecordV1],
     paused: Sequence[str | None],
     arguments: argparse.Namespace,

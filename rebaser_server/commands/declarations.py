@@ -347,17 +347,20 @@ def _why(commands: Any) -> None:
 
 def _workspaces(commands: Any) -> None:
     group = add_group(commands, "workspaces", about="create, list or delete workspaces")
-    add_command(group, "list", "workspaces:list_workspaces", about="list all workspaces", csv=True)
+    add_command(group, "list", "change_sets:list_workspaces", about="list all workspaces", csv=True)
 
     create = add_command(
-        group, "create", "workspaces:create", about="create a workspace and its head change set"
+        group,
+        "create",
+        "change_sets:create_workspace",
+        about="create a workspace and its head change set",
     )
     create.add_argument("name", type=new_name, help="name of the workspace")
 
     delete = add_command(
         group,
         "delete",
-        "workspaces:delete",
+        "change_sets:delete_workspace",
         about="close all change sets of a workspace; delete their data after the retention time",
         validate=unless_confirmed(yes="--yes"),
     )

@@ -1,4 +1,4 @@
-"""The pages of values: the data for a browser.
+"""Presentation of values to clients and browsers: queries, actions, and the data of pages.
 
 A change set's page shows values by name pattern, why one is what it is, what each commit changed,
 and of a branch the review.
@@ -11,10 +11,10 @@ import asyncio
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Never
 
 import pyarrow as pa
 from aiohttp import web
@@ -27,11 +27,7 @@ from rebaser_core.errors import ClientError, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1, TableQueryV1
-from rebaser_core.records import (
-    ChangeSetRequest,
-    ChangeSetRequestV1,
-    ChangeSetStatus,
-)
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.registry import Registry
 from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
@@ -40,7 +36,10 @@ from rebaser_core.table_values import TABLE, PinnedTable
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.errors import NotABranch
+from rebaser_server.files import shared_files
 from rebaser_server.graph_application.content import graph_of
+from rebaser_server.ops.actions import Action
+from rebaser_server.ops.presentation import Presentation
 from rebaser_server.ops.queue_pages import (
     MAX_ROWS,
     NUMBER,
@@ -49,12 +48,14 @@ from rebaser_server.ops.queue_pages import (
     rows_asked,
 )
 from rebaser_server.ops.review import MAX_TEXT, effects_graph, plain_difference
+from rebaser_server.ops.value_actions import VALUE_ACTIONS
+from rebaser_server.processor.context import Services
 from rebaser_server.queries.comparisons import changes_of
+from rebaser_server.queries.query_service import QueryKind
 from rebaser_server.queries.value_queries import ValueQueries
+from rebaser_server.runtime.containment import repeat_every
 from rebaser_server.values.columns import Func, ValueStatus
 from rebaser_server.values.graph import Graph, Value
-
-T = TypeVar("T")
 
 _COMPARED_ROWS: Final = 200_000
 """Maximum number of rows of two tables that are compared for the page."""
@@ -69,6 +70,40 @@ _MAX_CELL: Final = 100
 
 _MAX_DETAIL: Final = 10_000
 """Maximum number of characters of the value that is looked at."""
+
+
+_LOOK_EVERY: Final = 60.0
+"""Seconds between two looks whether functions were found that are not pure."""
+
+
+class ValuePresentation(Presentation):
+    """The queries, pages and actions of the value graph."""
+
+    def __init__(self, services: Services) -> None:
+        self._streams = services.streams
+        self._queries = ValueQueries(services.loader)
+        self._impure = ImpureFunctions(shared_files(services.batches.files))
+
+    @property
+    def queries(self) -> Sequence[QueryKind[Any, Any]]:
+        return self._queries.kinds()
+
+    @property
+    def actions(self) -> Mapping[str, Action[Any]]:
+        return VALUE_ACTIONS
+
+    def routes(self, addresses: AddressBook) -> list[web.RouteDef]:
+        return ChangeSetPage(self._streams, self._queries, self._impure, addresses).routes()
+
+    @property
+    def impure(self) -> list[dict[str, Any]]:
+        return self._impure.latest
+
+    async def run(self) -> Never:
+        """Look again and again whether functions were found that are not pure."""
+        await repeat_every(
+            _LOOK_EVERY, lambda: asyncio.to_thread(self._impure.look), "impure", first_delay=0
+        )
 
 
 class ChangeSetPage:
@@ -152,12 +187,8 @@ class ChangeSetPage:
         return {"rows": table.rows, "size": table.size, "columns": columns}
 
     async def _why(self, change_set: ChangeSet, request: web.Request) -> Any:
-        query = ProvenanceQueryV1(
-            id=RequestId(),
-            workspace_id=change_set.workspace_id,
-            change_set_id=change_set.change_set_id,
-            value=request.query.get("id", ""),
-        )
+        value = request.query.get("id", "")
+        query = ProvenanceQueryV1(id=RequestId(), **change_set._asdict(), value=value)
         reply = await self._queries.provenance.find(query)
         return reply.model_copy(update={"value": None}).to_wire()
 
@@ -235,12 +266,7 @@ class ChangeSetPage:
             record = await Registry(self._streams).change_set(branch)
             if record.status is not ChangeSetStatus.OPEN:
                 return
-            request = ChangeSetRequestV1(
-                id=RequestId(),
-                workspace_id=branch.workspace_id,
-                change_set_id=branch.change_set_id,
-                action="refresh",
-            )
+            request = ChangeSetRequestV1(id=RequestId(), **branch._asdict(), action="refresh")
             encoded = ChangeSetRequest.encode(request)
             await publish_request(self._streams, branch, *encoded)
             self._refreshed[branch] = commit

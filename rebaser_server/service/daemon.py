@@ -38,7 +38,7 @@ from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.publisher import Publisher
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.graph_application.tables import Tables
-from rebaser_server.ops.value_presentation import ValuePresentation
+from rebaser_server.ops.pages import ValuePresentation
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory

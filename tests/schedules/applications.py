@@ -20,8 +20,8 @@ from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.checkpoints import content_of
 from rebaser_server.handlers.event_loop import HandlerExecution, HandlerHeldUp
 from rebaser_server.handlers.service import Handler
+from rebaser_server.ops.pages import ValuePresentation
 from rebaser_server.ops.presentation import Presentation
-from rebaser_server.ops.value_presentation import ValuePresentation
 from rebaser_server.service.composition import MakeApplication, MakePresentation
 from rebaser_server.service.daemon import ValueGraph
 from rebaser_server.settings.settings import Settings
