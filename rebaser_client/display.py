@@ -50,10 +50,7 @@ class Tabular(ABC):
     def to_polars(self) -> Any:
         """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
         table = self.to_arrow()
-        try:
-            return import_module("polars").from_arrow(table)
-        except ModuleNotFoundError as error:
-            raise MissingPackage(f"{error.name} is not installed: pip install polars") from error
+        return package("polars").from_arrow(table)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
@@ -79,18 +76,17 @@ class Rows(list[T], Tabular):
         return html_table([*columns], [*zip(*columns.values(), strict=True)])
 
 
-def package(name: str, *, extra: str) -> Any:
+def package(name: str, *, extra: str = "") -> Any:
     """Import a package that the client may do without, or a module that needs such a package.
 
     Raises:
-        MissingPackage: it is not installed; the message names the extra that has it.
+        MissingPackage: it is not installed; the message names the extra that has it, or itself.
     """
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f"{error.name} is not installed: pip install 'rebaser[{extra}]'"
-        ) from error
+        wanted = f"'rebaser[{extra}]'" if extra else name
+        raise MissingPackage(f"{error.name} is not installed: pip install {wanted}") from error
 
 
 _DIGITS: Final = 12
@@ -144,6 +140,11 @@ def _cell(cell: Any) -> str:
     if len(text) > _LENGTH:
         text = f"{text[:_LENGTH]}…"
     return escape(readable(text))
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def readable(text: str) -> str:

@@ -388,7 +388,8 @@ class _YamlReader:
             raise _at(event, f"the tag {event.tag!r:.80} is none of JSON's; leave it out")
         if len(self._stack) >= _MAX_DEPTH:
             raise _at(event, _TOO_DEEP)
-        if self._stack and self._stack[-1].key is _NO_KEY and self._in_object():
+        top = self._stack[-1] if self._stack else None
+        if top is not None and isinstance(top.data, dict) and top.key is _NO_KEY:
             raise _at(event, "a key is text; this one is a list or an object")
         self._stack.append(_Open(event, {} if is_object else [], self._size))
         self._grow(event, size_of(""))
@@ -406,9 +407,6 @@ class _YamlReader:
         value, size = self._anchors[event.anchor]
         self._grow(event, size)
         self._put(event, value)
-
-    def _in_object(self) -> bool:
-        return isinstance(self._stack[-1].data, dict)
 
     def _grow(self, event: Any, size: int) -> None:
         self._size += size

@@ -574,7 +574,8 @@ class Draft:
     ) -> ValueRef:
         """Define a value that `function` computes from its inputs, given in order or by name."""
         ordered = [*map(_listed, inputs)]
-        return self._define(name, _computed(name, function, ordered, _each(named, _listed)))
+        by_name = {argument: _listed(each) for argument, each in named.items()}
+        return self._define(name, _computed(name, function, ordered, by_name))
 
     def sources(self, pattern: str, table: Table, column: str | None = None) -> Family:
         """Define a source for each row: the cell in `column`, or the whole row as an object.
@@ -658,18 +659,14 @@ def _require_fits(name: str, definition: Definition) -> None:
         raise InvalidDraft(f"{kind} {name!r:.80}: {first_error(error)}{remedy}") from error
 
 
-def _each(
-    named: Mapping[str, Input], read: Callable[[Input], str | list[str]]
-) -> dict[str, str | list[str]]:
-    return {argument: read(each) for argument, each in named.items()}
-
-
 def _listed(given: Input) -> str | list[str]:
     """Names that an input of a single value stands for."""
     if isinstance(given, Family):
         return list(given.names)
-    if isinstance(given, ValueRef | str):
-        return _name(given)
+    if isinstance(given, str):
+        return given
+    if isinstance(given, ValueRef):
+        return given.name
     return [name for each in _several(given) for name in _as_list(_listed(each))]
 
 
@@ -690,10 +687,6 @@ def _several(given: Any) -> Iterable[Any]:
     raise InvalidDraft(
         f"{given!r:.60} is no input; an input is a value: define it with source('…', {given!r:.20})"
     )
-
-
-def _name(given: ValueRef | str) -> str:
-    return given.name if isinstance(given, ValueRef) else given
 
 
 def _as_list(names: str | list[str]) -> list[str]:

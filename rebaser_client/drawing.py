@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from rebaser_client.display import readable, table_text
+from rebaser_client.display import cut, readable, table_text
 from rebaser_core.errors import many
 from rebaser_core.queries import ValueSnapshot
 
@@ -112,4 +112,4 @@ def _box(value: ValueSnapshot, x: int, y: int) -> str:
 
 
 def _short(text: str, most: int = _LETTERS) -> str:
-    return escape(readable(text if len(text) <= most else f"{text[: most - 1]}…"))
+    return escape(readable(cut(text, most)))

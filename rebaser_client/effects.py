@@ -16,7 +16,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
 
-from rebaser_client.display import table_text
+from rebaser_client.display import cut, table_text
 from rebaser_core.errors import many
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.table_values import is_table
@@ -225,11 +225,6 @@ def result_text(data: Any, status: str | None) -> str:
     if status in ("failed", "blocked"):
         return status
     return "null" if data is None and status else side_text(data)
-
-
-def cut(text: str, most: int) -> str:
-    """Return the text, or its beginning and an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 _LARGE: Final = 1e15

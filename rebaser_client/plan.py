@@ -4,9 +4,10 @@ The comparison reads the change set as far as it needs; all else does no I/O.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import Any, Final, Literal
@@ -37,7 +38,7 @@ from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.requests import INLINE_UPDATES
 from rebaser_core.table_values import upload_of
-from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
+from rebaser_core.updates import AnyUpdate, PutValue, RemoveValue, SetInputs, SetValue
 from rebaser_core.versioning import first_error
 
 Change = Literal["added", "changed", "removed"]
@@ -512,7 +513,7 @@ class _Comparison:
         self, name: str, computed: Computed, before: ValueSnapshot | None
     ) -> Iterator[tuple[PlannedChange, AnyUpdate]]:
         value_id, function = self._ids[name], computed.function
-        inputs = self._input_ids(name, computed)
+        inputs = _renamed(computed.inputs, partial(self._input_id, name))
         func_id = _function_id(function)
         put = PutValue(value_id=value_id, name=name, func_id=func_id, inputs=inputs)
         if before is None:
@@ -521,18 +522,9 @@ class _Comparison:
             was = before.value if before.func_id is None else "another function"
             yield PlannedChange(name, "changed", "function", was, function.name), put
         elif (before.inputs or {}) != inputs:
-            change = PlannedChange(
-                name, "changed", "inputs", self._named(before.inputs or {}), dict(computed.inputs)
-            )
+            was = _renamed(before.inputs or {}, lambda each: self._names.get(each, each))
+            change = PlannedChange(name, "changed", "inputs", was, dict(computed.inputs))
             yield change, SetInputs(value_id=value_id, inputs=inputs)
-
-    def _input_ids(self, name: str, computed: Computed) -> Inputs:
-        return {
-            argument: self._input_id(name, given)
-            if isinstance(given, str)
-            else [self._input_id(name, each) for each in given]
-            for argument, given in computed.inputs.items()
-        }
 
     def _input_id(self, name: str, given: str) -> ValueId:
         found = self._ids.get(given)
@@ -545,11 +537,11 @@ class _Comparison:
             )
         return found
 
-    def _named(self, inputs: Inputs) -> dict[str, Any]:
-        """The inputs by name, as far as names are known."""
-        return {
-            argument: self._names.get(given, given)
-            if isinstance(given, str)
-            else [self._names.get(each, each) for each in given]
-            for argument, given in inputs.items()
-        }
+
+def _renamed(
+    inputs: Mapping[str, str | list[str]], rename: Callable[[str], str]
+) -> dict[str, str | list[str]]:
+    return {
+        argument: rename(given) if isinstance(given, str) else [*map(rename, given)]
+        for argument, given in inputs.items()
+    }

@@ -4,12 +4,11 @@
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from importlib import import_module
 from math import isfinite
 from typing import Any, Final, TypeAlias
 
 from rebaser_client.display import html_table, package
-from rebaser_client.errors import MissingPackage, NoSuchValue, ReadRefused
+from rebaser_client.errors import NoSuchValue, ReadRefused
 from rebaser_core.errors import many
 from rebaser_core.queries import ColumnTotal, TableDifferenceReplyV1, TableReplyV1, TableSnapshot
 
@@ -104,10 +103,7 @@ class TableValue:
 
     async def to_polars(self, columns: Sequence[str] = ()) -> Any:
         """All rows as a `polars.DataFrame`. Raises `MissingPackage` without Polars."""
-        try:
-            polars = import_module("polars")
-        except ModuleNotFoundError as error:
-            raise MissingPackage(f"{error.name} is not installed: pip install polars") from error
+        polars = package("polars")
         return polars.from_arrow(await self._read(columns, None))
 
     async def diff(
@@ -181,14 +177,11 @@ class TableDifference:
 
     def columns(self) -> list[tuple[str, str | None, str | None]]:
         """Columns that differ: name, type before and after; None if there is no such column."""
-        types = [
-            {
-                each.name: f"{each.type}{'' if each.nullable else ' not null'}"
-                for each in its.columns
-            }
+        old, new = (
+            {c.name: c.type if c.nullable else f"{c.type} not null" for c in its.columns}
             for its in (self.before, self.after)
-        ]
-        sides = [(name, types[0].get(name), types[1].get(name)) for name in types[1] | types[0]]
+        )
+        sides = [(name, old.get(name), new.get(name)) for name in new | old]
         return [(name, before, after) for name, before, after in sides if before != after]
 
     def added_rows(self) -> Any:
@@ -213,15 +206,9 @@ class TableDifference:
             return "no row differs"
         counts = [] if self.changed is None else [(self.changed, "changed")]
         counts += [(self.added, "added"), (self.removed, "removed")]
-        number, first = counts[0]
-        parts = [
-            ", ".join(
-                [
-                    f"{many(number, 'row')} {first}",
-                    *(f"{count:,} {word}" for count, word in counts[1:]),
-                ]
-            )
-        ]
+        (number, first), *others = counts
+        rest = [f"{count:,} {word}" for count, word in others]
+        parts = [", ".join([f"{many(number, 'row')} {first}", *rest])]
         parts += [
             f"column {name} {_column_words(*types)}" for name, *types in self.columns()[:_NAMED]
         ]

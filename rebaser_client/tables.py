@@ -75,10 +75,10 @@ def _open(table: ValueTable) -> pa.Table:
 def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
     """The column as it is sent, and its name on the wire."""
     kind = column.type
-    if name == "value":
-        return _values(column)
     if pa.types.is_dictionary(kind):
         return _wire_column(name, _decoded(column))
+    if name == "value":
+        return _values(column)
     if name == "inputs":
         return name, column.cast(_input_type(kind))
     return name, column if pa.types.is_boolean(kind) else column.cast(TEXT)
@@ -86,8 +86,6 @@ def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArr
 
 def _values(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _values(_decoded(column))
     wanted = next((each for is_one, each in _VALUES if is_one(kind)), None)
     if wanted is not None:
         return "value", _without_nan(column.cast(wanted))

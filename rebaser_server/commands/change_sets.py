@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from rebaser_client.display import cut
 from rebaser_client.effects import (
     by_name,
-    cut,
     effects_csv,
     is_failing,
     move_text,

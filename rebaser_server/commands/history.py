@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_client.display import table_text
+from rebaser_client.display import cut, table_text
 from rebaser_client.outcomes import watching
 from rebaser_client.reader import LogEntry, read_log
 from rebaser_core.activities import ActivityV1
@@ -62,12 +62,8 @@ async def _follow(deployment: Deployment, arguments: argparse.Namespace) -> None
             if arguments.json:
                 say_json(activity.model_dump(mode="json", by_alias=True))
             else:
-                say(_line(activity))
-
-
-def _line(activity: ActivityV1) -> str:
-    details = " ".join(f"{key}={value}" for key, value in activity.details.items())
-    return f"{_time(activity)}  {activity.kind.value:<15} {details}"
+                details = " ".join(f"{key}={value}" for key, value in activity.details.items())
+                say(f"{_time(activity)}  {activity.kind.value:<15} {details}")
 
 
 def _time(activity: ActivityV1) -> str:
@@ -117,9 +113,7 @@ _RESULT: Final = 60
 def _call(call: CallEffect) -> str:
     if call.handler is None:
         return "timer"
-    result = json.dumps(call.result, ensure_ascii=False)
-    cut = result if len(result) <= _RESULT else f"{result[: _RESULT - 1]}…"
-    return f"{call.handler} → {cut}"
+    return f"{call.handler} → {cut(json.dumps(call.result, ensure_ascii=False), _RESULT)}"
 
 
 @with_deployment

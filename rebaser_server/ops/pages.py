@@ -19,8 +19,8 @@ from typing import Any, Final, Never
 import pyarrow as pa
 from aiohttp import web
 
-from rebaser_client.display import value_text
-from rebaser_client.effects import cut, effects_csv, families, natural, side_text
+from rebaser_client.display import cut, value_text
+from rebaser_client.effects import effects_csv, families, natural, side_text
 from rebaser_client.table_reads import TableDifference, differing_rows
 from rebaser_client.workspaces import AddressBook
 from rebaser_core.errors import ClientError, RebaserError

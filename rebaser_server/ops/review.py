@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from rebaser_client.display import cut
 from rebaser_client.effects import (
     EffectFamily,
     by_name,
     by_pattern,
-    cut,
     families,
     move_text,
     particulars,

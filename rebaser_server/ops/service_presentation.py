@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import orjson
 from aiohttp import web
 
-from rebaser_client.effects import cut
+from rebaser_client.display import cut
 from rebaser_client.reader import LogEntry, read_log
 from rebaser_client.workspaces import AddressBook
 from rebaser_core.calls import (
