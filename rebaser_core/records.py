@@ -43,6 +43,11 @@ def utc_text(moment: datetime) -> Timestamp:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def seconds_since(moment: datetime) -> float:
+    """Return the seconds since the moment, by this machine's clock, to a tenth; none below 0."""
+    return round(max(0.0, (datetime.now(UTC) - moment).total_seconds()), 1)
+
+
 class ChangeSetKind(StrEnum):
     """Role of a change set in its workspace."""
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rebaser_core.commits import Commit
 from rebaser_core.jetstream import JetStream
-from rebaser_core.records import PauseScope
+from rebaser_core.records import PauseScope, seconds_since
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commands.support.addresses import add_addresses, scope_of
 from rebaser_server.commands.support.deployment import (
@@ -16,7 +16,7 @@ from rebaser_server.commands.support.deployment import (
 )
 from rebaser_server.ops.dead_letters import check, latest, load, replay
 from rebaser_server.terminal.lines import complain, say, say_json, say_result
-from rebaser_server.terminal.tables import age, show
+from rebaser_server.terminal.tables import show
 
 _OF_QUEUES: Final = {
     "address": "change set",
@@ -54,7 +54,7 @@ async def _queues(deployment: Deployment, limit: int) -> list[dict[str, Any]]:
                 "workspace": str(change_set.workspace_id),
                 "changeSet": str(change_set.change_set_id),
                 "requests": depth,
-                "oldestSeconds": age(first.time) if first else 0.0,
+                "oldestSeconds": seconds_since(first.time) if first else 0.0,
                 "paused": paused_since(pauses, change_set),
             }
         )
@@ -74,7 +74,7 @@ async def _oldest_tasks(deployment: Deployment, limit: int) -> list[dict[str, An
             {
                 "workspace": str(change_set.workspace_id),
                 "changeSet": str(change_set.change_set_id),
-                "ageSeconds": age(task.time),
+                "ageSeconds": seconds_since(task.time),
                 "owner": await _owner(js, streams.commits_stream, log),
             }
         )
@@ -95,7 +95,10 @@ _PAUSES: Final = {"address": "paused", "since": "since", "by": "by", "reason": "
 @with_deployment
 async def pause(deployment: Deployment, arguments: argparse.Namespace) -> None:
     if not arguments.all and not arguments.address:
-        await _list_pauses(deployment, arguments)
+        pauses = await PauseStore(deployment.streams).all()
+        rows = pauses_to_json(pauses.values())
+        await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
+        show(rows, _PAUSES, arguments, nothing="nothing is paused")
         return
     scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.streams)
@@ -134,13 +137,6 @@ def _wider_than(scope: PauseScope) -> list[PauseScope]:
     """The wider scopes: a pause of one of them covers `scope`, too."""
     wider = [PauseScope(), PauseScope(scope.workspace_id)]
     return wider[: sum(each is not None for each in scope)]
-
-
-async def _list_pauses(deployment: Deployment, arguments: argparse.Namespace) -> None:
-    pauses = await PauseStore(deployment.streams).all()
-    rows = pauses_to_json(pauses.values())
-    await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
-    show(rows, _PAUSES, arguments, nothing="nothing is paused")
 
 
 _LETTERS: Final = {

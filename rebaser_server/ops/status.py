@@ -27,6 +27,7 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StreamState
 from rebaser_core.jetstream.connection import Connection, request_all, subscribed
+from rebaser_core.records import seconds_since
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
@@ -168,7 +169,7 @@ class QueueWatch:
         return Queues(
             requests=state.messages,
             last_request=state.last_seq,
-            oldest_age=round(_seconds_since(state.first_ts), 1) if state.messages else 0.0,
+            oldest_age=seconds_since(state.first_ts) if state.messages else 0.0,
             change_sets_waiting=state.num_subjects,
             deepest=await self._deepest(state.num_subjects),
             tasks_waiting=consumer.num_pending,
@@ -193,7 +194,7 @@ class QueueWatch:
         message = await self._streams.js.get_message(
             self._streams.requests_stream, sequence=1, next_by_subject=subject
         )
-        return 0.0 if message is None else round(_seconds_since(message.time), 1)
+        return 0.0 if message is None else seconds_since(message.time)
 
     async def _latest_dead(self, state: StreamState) -> list[dict[str, Any]]:
         if state.messages == 0:
@@ -220,10 +221,6 @@ def _ids_of(subjects: Subjects, subject: str) -> dict[str, str]:
     except UnknownSubject:
         return {"workspace": "", "changeSet": subject}
     return {"workspace": str(change_set.workspace_id), "changeSet": str(change_set.change_set_id)}
-
-
-def _seconds_since(moment: datetime) -> float:
-    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
 _MEASURE_INTERVAL: Final = 0.5  # seconds

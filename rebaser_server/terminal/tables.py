@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich import box, table, tree
@@ -192,8 +191,3 @@ def _plain(value: object) -> object:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-def age(moment: datetime) -> float:
-    """Seconds since `moment`, by this machine's clock."""
-    return round(max(0.0, (datetime.now(UTC) - moment).total_seconds()), 1)
