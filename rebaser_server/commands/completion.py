@@ -24,17 +24,13 @@ async def complete(deployment: Deployment, arguments: argparse.Namespace) -> Non
     with suppress(TimeoutError):
         async with deadlines.within(_TIMEOUT):
             if not given and takes & {"address", "workspace"}:
-                names += await _addresses(deployment, branches="address" in takes)
+                found = await deployment.client.addresses.all()
+                whole = "address" in takes
+                names += [each.address if whole else each.workspace.name for each in found]
             if takes >= {"address", "name"}:
                 names += await _values(deployment, given)
     fitting = sorted({name for name in names if name.startswith(begun)})
     say_result(fitting, *fitting, as_json=arguments.json)
-
-
-async def _addresses(deployment: Deployment, *, branches: bool) -> list[str]:
-    """Addresses of all open change sets, or the names of their workspaces."""
-    found = await deployment.client.addresses.all()
-    return [each.address if branches else each.workspace.name for each in found]
 
 
 async def _values(deployment: Deployment, given: list[str]) -> list[str]:

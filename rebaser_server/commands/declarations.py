@@ -49,19 +49,11 @@ def add(commands: Any) -> None:
     """Declare all commands, in the order in which the help of a section lists them."""
     for declare in (
         *(_init, _serve, _load, _enqueue, _values, _tables, _why, _workspaces, _services),
-        *(
-            _change_sets,
-            _history,
-            _queue,
-            _dvu,
-            _pause,
-            _dead_letters,
-            _checkpoint,
-            _doctor,
-            _train,
-        ),
+        *(_change_sets, _history, _queue, _dvu, _pause, _dead_letters, _checkpoint, _doctor),
     ):
         declare(commands)
+    about = "build a class archive that halves the start of Spark"
+    add_command(commands, "train", "serve:train", about=about)
 
 
 def _init(commands: Any) -> None:
@@ -128,7 +120,9 @@ def _serve(commands: Any) -> None:
         "serve:serve",
         about="run the daemon against an existing NATS",
         json=False,
-        validate=_reload_needs_app,
+        validate=lambda arguments: (
+            "--reload is for --app" if arguments.reload and not arguments.app else None
+        ),
     )
     serve.add_argument(
         "--app",
@@ -151,10 +145,6 @@ def _find_mistake(arguments: argparse.Namespace) -> str | None:
     if arguments.port not in {None, ANY_PORT, *range(1, _PORTS)}:
         return f"--port {arguments.port}: give 1 to {_PORTS - 1}, or {ANY_PORT} for any free one"
     return None
-
-
-def _reload_needs_app(arguments: argparse.Namespace) -> str | None:
-    return "--reload is for --app" if arguments.reload and not arguments.app else None
 
 
 def _load(commands: Any) -> None:
@@ -583,7 +573,9 @@ def _pause(commands: Any) -> None:
         "pause",
         "queue:pause",
         about="stop work on a change set, a workspace or all, or list pauses",
-        validate=_validate_pause,
+        validate=lambda arguments: (
+            _validate(arguments) if arguments.all or arguments.reason is not None else None
+        ),
     )
     pause.description = f"{pause.description}; requests wait meanwhile"
     _add_scope(pause, default="list all pauses")
@@ -602,12 +594,6 @@ def _pause(commands: Any) -> None:
 def _add_scope(parser: Parser, *, default: str) -> None:
     add_address(parser, about=_SCOPE, default=default)
     parser.flag("--all", "everything in all workspaces")
-
-
-def _validate_pause(arguments: argparse.Namespace) -> str | None:
-    if arguments.all or arguments.reason is not None:
-        return _validate(arguments)
-    return None
 
 
 def _validate(arguments: argparse.Namespace) -> str | None:
@@ -700,15 +686,6 @@ def _doctor(commands: Any) -> None:
     doctor.flag("--repair", "repair what is safe to repair")
     doctor.flag("--all", f"check all change sets, not {SAMPLE} of them")
     doctor.flag("--deep", "compare each checkpoint with a replay of the log")
-
-
-def _train(commands: Any) -> None:
-    add_command(
-        commands,
-        "train",
-        "serve:train",
-        about="build a class archive that halves the start of Spark",
-    )
 
 
 def add_completion(commands: Any, parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
-from rebaser_client.change_set import ChangeSetHandle
 from rebaser_client.display import table_text
 from rebaser_client.draft import Computed, Draft
 from rebaser_client.errors import InvalidDraft
@@ -77,9 +76,11 @@ def _judge(code: str, arguments: Collection[str]) -> None:
 @with_input(_read)
 @with_deployment
 async def load(deployment: Deployment, arguments: argparse.Namespace) -> int:
-
     named = [*arguments.input.definitions]
-    change_set, plan = await _compare(deployment, arguments)
+    ids = (await find_registered(deployment, arguments)).change_set
+    change_set = deployment.client.change_set(*ids)
+    with progress_bar("compare with the change set"):
+        plan = await change_set.plan(arguments.input, prune=arguments.prune)
     if not plan or arguments.dry_run or not arguments.yes:
         _show_plan(plan, as_json=arguments.json)
     if arguments.dry_run:
@@ -87,7 +88,6 @@ async def load(deployment: Deployment, arguments: argparse.Namespace) -> int:
     if not plan:
         if not arguments.wait:
             return Exit.OK
-        ids = await change_set.ids()
         return await standing(deployment, ids, named, as_json=arguments.json)
     if not arguments.yes and not await confirmed("Enqueue this?"):
         complain("not enqueued")
@@ -95,22 +95,13 @@ async def load(deployment: Deployment, arguments: argparse.Namespace) -> int:
     await change_set.upload(plan)
     return await follow(
         deployment,
-        await change_set.ids(),
+        ids,
         plan.batch(),
         as_json=arguments.json,
         computed=arguments.wait,
         strict=True,  # the file asks for all of it
         named=named,
     )
-
-
-async def _compare(
-    deployment: Deployment, arguments: argparse.Namespace
-) -> tuple[ChangeSetHandle, LoadPlan]:
-    found = await find_registered(deployment, arguments)
-    change_set = deployment.client.change_set(*found.change_set)
-    with progress_bar("compare with the change set"):
-        return change_set, await change_set.plan(arguments.input, prune=arguments.prune)
 
 
 _LISTED_CHANGES: Final = 40

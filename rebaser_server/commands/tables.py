@@ -234,6 +234,8 @@ async def _show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: bo
 
 
 _STEPS: Final = 1_000
+_NUMBERS: Final = ("int", "float", "double", "decimal")
+"""Beginnings of the names of Arrow's types that are numbers."""
 
 
 async def _show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: bool) -> None:
@@ -298,7 +300,8 @@ def _show_rows(rows: Any, arguments: argparse.Namespace) -> None:
     rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
     plain_rows = [{name: _cell(cell) for name, cell in row.items()} for row in rows_of(rows)]
     names = rows.column_names
-    numbers = [place for place, field in enumerate(rows.schema) if _is_number(str(field.type))]
+    kinds = [str(field.type) for field in rows.schema]
+    numbers = [place for place, kind in enumerate(kinds) if kind.startswith(_NUMBERS)]
     cells = [[_text(row[name]) for name in names] for row in plain_rows]
     show_cells(names, cells, arguments, plain=plain_rows, numbers=numbers)
 
@@ -442,7 +445,3 @@ def _text(cell: Any) -> str:
     if cell is None:
         return ""
     return cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
-
-
-def _is_number(kind: str) -> bool:
-    return kind.startswith(("int", "float", "double", "decimal"))

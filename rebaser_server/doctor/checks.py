@@ -269,7 +269,7 @@ async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
     names = provisioner.streams
     tasks = await _named(provisioner, names.tasks_stream)
     requests = await _named(provisioner, names.requests_stream)
-    due = await _due(provisioner)
+    due = _change_sets(provisioner, await unfinished_subjects(names))
     paused = await PauseStore(provisioner.streams).all()
     for change_set in sorted((requests | due) - tasks):
         if paused_since(paused, change_set) is not None:
@@ -289,10 +289,6 @@ async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
 
 async def _named(provisioner: Provisioner, stream: str) -> set[ChangeSet]:
     return _change_sets(provisioner, await provisioner.streams.js.stream_subjects(stream))
-
-
-async def _due(provisioner: Provisioner) -> set[ChangeSet]:
-    return _change_sets(provisioner, await unfinished_subjects(provisioner.streams))
 
 
 def _change_sets(provisioner: Provisioner, subjects: Iterable[str]) -> set[ChangeSet]:

@@ -8,7 +8,7 @@ import dataclasses
 import getpass
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -43,14 +43,14 @@ def _seconds(value: Any) -> Any:
         return value
 
 
-def _unless_none(mask: Callable[[str], str]) -> Callable[[str | None], str | None]:
-    return lambda value: None if value is None else mask(value)
+def _masked(url: str | None) -> str | None:
+    return None if url is None else redact_url(url)
 
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds), Gt(timedelta(0))]
 """ISO 8601 (`PT5M`, `PT0.5S`) or plain seconds; more than none."""
 
-Url = Annotated[str, PlainSerializer(_unless_none(redact_url), when_used="json")]
+Url = Annotated[str, PlainSerializer(_masked, when_used="json")]
 """URL whose secrets are masked as JSON, that is wherever it is shown."""
 
 Options = Annotated[dict[str, str], PlainSerializer(redact_values, when_used="json")]

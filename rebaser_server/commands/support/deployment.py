@@ -245,7 +245,8 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
 async def describe(deployment: Deployment, scope: PauseScope) -> str:
     if scope.workspace_id is None:
         return "everything"
-    return f"{_kind(scope)} {await _name(deployment, scope)!r}"
+    kind = "workspace" if scope.change_set_id is None else "change set"
+    return f"{kind} {await _name(deployment, scope)!r}"
 
 
 async def warn_if_paused(
@@ -272,10 +273,6 @@ async def pause_text(deployment: Deployment, change_set: ChangeSet, waiting: str
 async def resume_hint(deployment: Deployment, scope: PauseScope) -> str:
     """The command that ends the pause."""
     return f"`rebaser resume {shlex.quote(await _name(deployment, scope))}`"
-
-
-def _kind(scope: PauseScope) -> str:
-    return "workspace" if scope.change_set_id is None else "change set"
 
 
 async def _name(deployment: Deployment, scope: PauseScope) -> str:

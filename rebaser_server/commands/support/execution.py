@@ -184,7 +184,9 @@ def execute(arguments: argparse.Namespace) -> int:
         complain(f"rebaser: {error}")
         if (hint := hint_for(error)) is not None:
             complain(f"  {hint}")
-        return _code_of(error)
+        if isinstance(error, NotInTime):
+            return Exit.NOT_IN_TIME
+        return Exit.NO_NATS if isinstance(error, NatsUnreachable) else Exit.FAILED
 
 
 def _handler(given: Handler | str) -> Handler:
@@ -192,12 +194,6 @@ def _handler(given: Handler | str) -> Handler:
         return given
     module, name = given.split(":")
     return cast("Handler", getattr(import_module(f"rebaser_server.commands.{module}"), name))
-
-
-def _code_of(error: Exception) -> Exit:
-    if isinstance(error, NotInTime):
-        return Exit.NOT_IN_TIME
-    return Exit.NO_NATS if isinstance(error, NatsUnreachable) else Exit.FAILED
 
 
 _DURATION: Final = (
