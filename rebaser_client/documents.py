@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from rebaser_client.errors import InvalidDraft
 from rebaser_core import codecs
@@ -109,7 +109,7 @@ def parse_json(text: str, first_line: int = 1) -> Any:
         InvalidDraft: it is no JSON, has a key twice, or a number of more than 64 bits.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
+        data = codecs.strict_json(text)
         codecs.validate_json(data, _MAX_DEPTH)
     except json.JSONDecodeError as error:
         with suppress(ValueError, IndexError):  # in the middle of a word there may be anything
@@ -124,17 +124,6 @@ def parse_json(text: str, first_line: int = 1) -> Any:
         line, column = _place(text, offset)
         raise _misread(first_line + line - 1, column, what) from error
     return data
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        raise ValueError("an object has a key twice")
-    return data
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _place(text: str, offset: int) -> tuple[int, int]:

@@ -172,9 +172,12 @@ _REQUIRE: Final[dict[type, Callable[[Any], None]]] = {
 
 def _load_json(payload: bytes) -> Any:
     # Left to itself `json` also takes UTF-16, UTF-32 and a byte order mark (RFC 8259, 8.1).
-    return json.loads(
-        payload.decode(), parse_constant=_no_constant, object_pairs_hook=_no_duplicates
-    )
+    return strict_json(payload.decode())
+
+
+def strict_json(text: str) -> Any:
+    """Read JSON. Raises `ValueError` for a key that an object has twice, and for NaN, too."""
+    return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
 
 
 def _no_constant(name: str) -> NoReturn:

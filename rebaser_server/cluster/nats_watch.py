@@ -107,7 +107,7 @@ async def rooms(streams: Streams, monitoring: str | None) -> list[Room]:
         for tier, usage in (account.get("tiers") or {"": account}).items():
             limit = usage["limits"]["max_storage"]
             found.append(Room(f"account {tier}".strip(), usage["storage"], limit))
-    for stream in _kept_streams(streams):
+    for stream in kept_streams(streams):
         with suppress(StreamNotFound):
             info = await streams.js.stream_info(stream)
             found.append(Room(stream, info.state.bytes, info.config.max_bytes or -1))
@@ -150,7 +150,7 @@ async def read_durability(streams: Streams, monitoring: str | None) -> Durabilit
         NatsUnreachable, ApiError: NATS does not say where the streams are.
     """
     infos = []
-    for stream in _kept_streams(streams):
+    for stream in kept_streams(streams):
         try:
             infos.append(await streams.js.stream_info(stream))
         except StreamNotFound:
@@ -162,7 +162,7 @@ async def read_durability(streams: Streams, monitoring: str | None) -> Durabilit
     return Durability(await _sync(servers, urls_of(monitoring)), replicas)
 
 
-def _kept_streams(subjects: Subjects) -> tuple[str, ...]:
+def kept_streams(subjects: Subjects) -> tuple[str, ...]:
     """Names of the streams whose content cannot be made again. Tasks can."""
     return (
         subjects.requests_stream,
@@ -281,7 +281,7 @@ class StreamEnds:
     async def present(self) -> Mapping[str, StreamEnd]:
         """The ends in NATS, by stream; a missing stream has none."""
         ends = {}
-        for stream in _kept_streams(self.streams):
+        for stream in kept_streams(self.streams):
             try:
                 info = await self.streams.js.stream_info(stream)
             except StreamNotFound:

@@ -28,10 +28,16 @@ from rebaser_core.jetstream import (
 from rebaser_core.registry import Registry
 from rebaser_core.requests import ensure_task
 from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.deployment_id import DeploymentId
-from rebaser_server.cluster.nats_watch import ALWAYS, UNKNOWN, StreamEnds, read_durability, rooms
+from rebaser_server.cluster.nats_watch import (
+    ALWAYS,
+    UNKNOWN,
+    StreamEnds,
+    kept_streams,
+    read_durability,
+    rooms,
+)
 from rebaser_server.cluster.nats_writes import CANNOT_WRITE, permissions, refusal
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.cluster.provisioning import Provisioner
@@ -174,8 +180,8 @@ _REMEDY: Final = (
 
 async def streams(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams that NATS does not write to, as this user may try it or else the Rebasers say."""
-    js, names = provisioner.streams.js, _streams(provisioner.streams)
-    may = await permissions(js)
+    names = (provisioner.streams.tasks_stream, *kept_streams(provisioner.streams))
+    may = await permissions(provisioner.streams.js)
     tried = [name for name in names if may(f"STREAM.PURGE.{name}")]
     errors = await asyncio.gather(*(refusal(provisioner.streams, name) for name in tried))
     for name, error in zip(tried, errors, strict=True):
@@ -197,18 +203,6 @@ async def streams(provisioner: Provisioner) -> AsyncIterator[Finding]:
             Severity.NOTE,
             remedy="start a Rebaser: it may, and says whether NATS writes requests and commits",
         )
-
-
-def _streams(subjects: Subjects) -> Sequence[str]:
-    return (
-        subjects.requests_stream,
-        subjects.tasks_stream,
-        subjects.commits_stream,
-        subjects.dead_letters_stream,
-        f"OBJ_{subjects.batches_bucket}",
-        f"KV_{subjects.change_sets_bucket}",
-        f"KV_{subjects.pauses_bucket}",
-    )
 
 
 async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
