@@ -88,7 +88,6 @@ class TableEntry(_Part):
     values: dict[str, ComputedEntry] = Field(default_factory=dict)
 
     def files(self) -> list[str]:
-        """The files, each once or more."""
         return [self.file] if isinstance(self.file, str) else self.file
 
 

@@ -381,7 +381,6 @@ class ComparedTable(NamedTuple):
         return f"{self.name}: {words}"
 
     def plain(self) -> dict[str, Any]:
-        """The difference as plain data."""
         if isinstance(self.rows, str):
             return {"id": self.id, "name": self.name, "problem": self.rows}
         return {"id": self.id, **_plain_difference(self.rows)}

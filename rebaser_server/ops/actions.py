@@ -62,7 +62,6 @@ class ActionContext:
 
     @property
     def registry(self) -> Registry:
-        """Workspaces and change sets."""
         return Registry(self.streams)
 
     def require(self, role: Role, what: str) -> None:
@@ -81,7 +80,6 @@ class OfChangeSet(WireModel):
 
     @property
     def target(self) -> ChangeSet:
-        """The change set."""
         return ChangeSet(self.workspace, self.change_set)
 
 
@@ -105,8 +103,6 @@ class Action(Generic[B]):
 
 
 class OfComment(OfChangeSet):
-    """A comment on a change set."""
-
     text: str
 
 
@@ -123,8 +119,6 @@ _MAX_REASON: Final = 500  # characters
 
 
 class OfLetter(WireModel):
-    """A dead letter."""
-
     number: int
 
 

@@ -99,8 +99,6 @@ class Guard:
         return not self._tokens and not self._local
 
     def middleware(self) -> Any:
-        """Middleware for aiohttp."""
-
         @web.middleware
         async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return self._refusal(request) or await handler(request)

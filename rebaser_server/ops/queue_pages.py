@@ -174,7 +174,6 @@ class OperatorPage:
         self._counts = _RarelyRead(self._read_counts)
 
     def routes(self) -> list[web.RouteDef]:
-        """Paths of the page's queries."""
         services = web.get("/services", answering(self._services))
         return [
             *([services] if self._of_services else []),

@@ -399,7 +399,6 @@ class DeploymentStatus:
         self._status: dict[str, Any] = {}
 
     def own(self) -> Report:
-        """The report of this Rebaser."""
         return {
             "instance": self._context.instance,
             "version": _VERSION,

@@ -44,8 +44,6 @@ class OfDifference(OfChangeSet):
 
 
 class OfCommit(OfChangeSet):
-    """A commit of a change set."""
-
     commit: Annotated[int, Field(ge=0)]
 
 

@@ -43,8 +43,6 @@ _IPV6_SITE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of visitors."""
-
     connections: int
     per_address: int
     headers: float = 10.0

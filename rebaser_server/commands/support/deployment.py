@@ -57,7 +57,6 @@ class _PermissionWatch:
         self._refusal: str | None = None
 
     def on_error(self, error: Exception) -> None:
-        """Handle an error that the connection reports."""
         violation = _VIOLATION.search(str(error))
         if violation is None or self._refusal is not None or self._task is None:
             return

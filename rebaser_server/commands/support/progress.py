@@ -193,7 +193,6 @@ class _RequestResult:
         return plain
 
     def lines(self) -> list[str]:
-        """Lines for people."""
         request, status = self.response.id, self.response.status
         if isinstance(status, ErrorStatus):
             return [f"request {request} failed: {status.error.message}"]
@@ -234,7 +233,6 @@ class _WaitText:
         self._start = asyncio.get_running_loop().time()
 
     async def until(self, reply: Awaitable[T]) -> T:
-        """Wait for the reply to a request."""
         waiting = asyncio.ensure_future(reply)
         try:
             while not (await asyncio.wait([waiting], timeout=_INTERVAL))[0]:
@@ -244,7 +242,6 @@ class _WaitText:
             waiting.cancel()
 
     async def show(self, progress: Progress) -> None:
-        """Show the progress of the update."""
         if progress.total is not None:
             self._bar.draw(progress.done, progress.total)
         if self._elapsed >= _INTERVAL:
