@@ -219,6 +219,10 @@ class ChangeSet(NamedTuple):
             ChangeSetId.of(change_set_id, "change_set_id"),
         )
 
+    def plain(self) -> dict[str, str]:
+        """The ids as plain data, for programs and pages."""
+        return {"workspace": str(self.workspace_id), "changeSet": str(self.change_set_id)}
+
     def __str__(self) -> str:
         return f"{self.workspace_id}.{self.change_set_id}"
 

@@ -205,8 +205,7 @@ def _row(
     else:
         state = "due, not running"
     return {
-        "workspace": str(change_set.workspace_id),
-        "changeSet": str(change_set.change_set_id),
+        **change_set.plain(),
         "state": state,
         "affected": update and update["affected"],
         "done": update and update["done"],

@@ -49,15 +49,12 @@ async def _queues(deployment: Deployment, limit: int) -> list[dict[str, Any]]:
     for subject, depth in deepest[:limit]:
         first = await js.get_message(stream, sequence=1, next_by_subject=subject)
         change_set = streams.parse_change_set(subject)
-        rows.append(
-            {
-                "workspace": str(change_set.workspace_id),
-                "changeSet": str(change_set.change_set_id),
-                "requests": depth,
-                "oldestSeconds": seconds_since(first.time) if first else 0.0,
-                "paused": paused_since(pauses, change_set),
-            }
+        oldest, paused = (
+            seconds_since(first.time) if first else 0.0,
+            paused_since(pauses, change_set),
         )
+        facts = {"requests": depth, "oldestSeconds": oldest, "paused": paused}
+        rows.append({**change_set.plain(), **facts})
     return rows
 
 
@@ -69,15 +66,9 @@ async def _oldest_tasks(deployment: Deployment, limit: int) -> list[dict[str, An
         if task is None:  # acknowledged since the stream listed it
             continue
         change_set = streams.parse_change_set(subject)
-        log = streams.commits(change_set)
-        rows.append(
-            {
-                "workspace": str(change_set.workspace_id),
-                "changeSet": str(change_set.change_set_id),
-                "ageSeconds": seconds_since(task.time),
-                "owner": await _owner(js, streams.commits_stream, log),
-            }
-        )
+        owner = await _owner(js, streams.commits_stream, streams.commits(change_set))
+        facts = {"ageSeconds": seconds_since(task.time), "owner": owner}
+        rows.append({**change_set.plain(), **facts})
     return sorted(rows, key=lambda row: -row["ageSeconds"])
 
 

@@ -234,7 +234,7 @@ class ActionService:
         ]
 
     async def _identity(self, request: web.Request) -> web.Response:
-        visitor = self._visitor(request)
+        visitor = self._guard.admitted(request)
         may = [name for name, action in self._actions.items() if visitor.role.includes(action.role)]
         return web.json_response({"name": visitor.name, "role": visitor.role.value, "may": may})
 
@@ -245,7 +245,7 @@ class ActionService:
             or request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
         ):
             return web.Response(status=403, text=_FOREIGN)
-        visitor, name = self._visitor(request), request.path.rpartition("/")[2]
+        visitor, name = self._guard.admitted(request), request.path.rpartition("/")[2]
         action = self._actions[name]
         try:
             asked = codecs.loads(codecs.JSON, await request.read())
@@ -255,11 +255,12 @@ class ActionService:
         except MalformedMessage as error:
             return web.Response(status=400, text=f"the body: {error}\n")
         outcome = await self._outcome(action, visitor, name, body)
-        facts = {"action": name, "author": visitor.name, "role": visitor.role.value}
         level = log.warning if outcome.status == web.HTTPForbidden.status_code else log.info
         level(
             "action",
-            **facts,
+            action=name,
+            author=visitor.name,
+            role=visitor.role.value,
             asked=json.dumps(body.to_wire(), default=str)[:1_000],
             status=outcome.status,
             outcome=outcome.text,
@@ -267,12 +268,6 @@ class ActionService:
         if outcome.status >= web.HTTPBadRequest.status_code:
             return web.Response(status=outcome.status, text=f"{outcome.text}\n")
         return web.json_response({"said": outcome.text}, status=outcome.status)
-
-    def _visitor(self, request: web.Request) -> Visitor:
-        visitor = self._guard.visitor(request)
-        if visitor is None:
-            raise web.HTTPUnauthorized  # the guard has admitted none such
-        return visitor
 
     async def _outcome(
         self, action: Action[Any], visitor: Visitor, name: str, body: WireModel
@@ -303,11 +298,5 @@ class ActionService:
             limits=services.settings.batch_limits,
             author=visitor.name,
         )
-        return ActionContext(
-            services.streams,
-            services.batches,
-            services.loader,
-            client,
-            visitor.name,
-            visitor.role,
-        )
+        who = visitor.name, visitor.role
+        return ActionContext(services.streams, services.batches, services.loader, client, *who)

@@ -138,6 +138,13 @@ class Guard:
             return self._owner_of(bearer)
         return self._owner_of(request.cookies.get(self._cookie), self._derived)
 
+    def admitted(self, request: web.Request) -> Visitor:
+        """Sender of a request that the guard has admitted."""
+        visitor = self.visitor(request)
+        if visitor is None:
+            raise web.HTTPUnauthorized
+        return visitor
+
     def _owner_of(
         self, sent: str | None, form: Callable[[str], str] = lambda token: token
     ) -> Visitor | None:

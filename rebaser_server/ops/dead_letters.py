@@ -58,11 +58,11 @@ class DeadLetter:
 
     def summary(self) -> dict[str, Any]:
         """Change set, times, attempts and reason, as plain data."""
+        unknown = {"workspace": None, "changeSet": None}
         return {
             "sequence": self.sequence,
             "at": _utc(self.headers.get(DIED_AT)),
-            "workspace": str(self.change_set.workspace_id) if self.change_set else None,
-            "changeSet": str(self.change_set.change_set_id) if self.change_set else None,
+            **(self.change_set.plain() if self.change_set else unknown),
             "requestSequence": int(self.headers.get(SEQUENCE, 0)),
             "requestStored": _utc(self.headers.get(STORED_AT)),
             "attempts": int(self.headers.get(ATTEMPTS, 0)),

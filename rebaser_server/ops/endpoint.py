@@ -71,9 +71,7 @@ class _Discussion:
 
     async def respond(self, change_set: ChangeSet, request: web.Request) -> Any:
         """`/change-set/discussion?…&known=NUMBER`: the comments are null if they are known."""
-        visitor = self._context.guard.visitor(request)
-        if visitor is None:
-            raise web.HTTPUnauthorized  # the guard has admitted none such
+        visitor = self._context.guard.admitted(request)
         self._context.onlookers.see(change_set, visitor.name)
         names = await self._peers.onlookers(change_set, self._context.members.alive())
         names.update(self._context.onlookers.of(change_set))  # others may have been quicker
@@ -234,7 +232,6 @@ class _Endpoint:
         self._settings = settings
         self._context = context
         self._deployment = DeploymentStatus(context)
-        self._peers = Peers(context.streams, self._deployment)
         self._guard = context.guard
 
     @asynccontextmanager
@@ -245,7 +242,7 @@ class _Endpoint:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
         """
         context, ops = self._context, self._settings.ops
-        discussion = _Discussion(context, self._peers)
+        discussion = _Discussion(context, self._deployment.peers)
         routes = [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -261,7 +258,10 @@ class _Endpoint:
         if self._guard.is_open:
             log.warning("ops endpoint unprotected", host=ops.host, remedy=_REMEDY)
         ports = [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
-        async with _listening(self._guard, routes, ops, ports) as url, self._peers.serving():
+        async with (
+            _listening(self._guard, routes, ops, ports) as url,
+            self._deployment.peers.serving(),
+        ):
             yield url
 
     async def _healthz(self, _: web.Request) -> web.Response:
@@ -288,7 +288,7 @@ class _Endpoint:
         )
 
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(await self._deployment.of_all(self._peers))
+        return web.json_response(await self._deployment.of_all())
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, once a second, until the browser disconnects."""
@@ -296,7 +296,7 @@ class _Endpoint:
         await response.prepare(request)
         with suppress(ConnectionError):  # the browser disconnected
             while not self._context.shutdown.is_set:
-                status = await self._deployment.of_all(self._peers)
+                status = await self._deployment.of_all()
                 await response.write(f"data: {json.dumps(status)}\n\n".encode())
                 await asyncio.sleep(_EVENT_EVERY)
         return response

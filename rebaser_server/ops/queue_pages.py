@@ -138,23 +138,26 @@ _Reading = Callable[[web.Request], Awaitable[Any]]
 _SHARED_FOR: Final = 5.0  # seconds, at most
 
 
-class _RarelyRead(Generic[T]):
+class RarelyRead(Generic[T]):
     """Result of a slow read, which pages that ask at about one time share."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, read: Callable[[], Awaitable[T]], fresh: float | None = None) -> None:
+        """Share a result for `fresh` seconds, by default for ten times as long as reading takes."""
         self._read = read
+        self._fresh = fresh
         self._reading = asyncio.Lock()
         self._found: T | None = None
         self._good_until = -math.inf
 
     async def get(self) -> T:
-        """Return what a read found that began now, or lately if reading takes long."""
+        """Return what a read found that began now or lately."""
         async with self._reading:
             began = time.monotonic()
             if self._found is None or began >= self._good_until:
                 self._found = await self._read()
                 took = time.monotonic() - began
-                self._good_until = began + min(_SHARED_FOR, 10 * took)
+                shared = min(_SHARED_FOR, 10 * took) if self._fresh is None else took + self._fresh
+                self._good_until = began + shared
             return self._found
 
 
@@ -168,10 +171,10 @@ class OperatorPage:
         self._streams = streams
         self._batches = batches
         self._of_services = of_services
-        self._names = _RarelyRead(self._read_names)
-        self._records = _RarelyRead(self._read_records)
-        self._times = _RarelyRead(self._edit_times)
-        self._counts = _RarelyRead(self._read_counts)
+        self._names = RarelyRead(self._read_names)
+        self._records = RarelyRead(self._read_records)
+        self._times = RarelyRead(self._edit_times)
+        self._counts = RarelyRead(self._read_counts)
 
     def routes(self) -> list[web.RouteDef]:
         services = web.get("/services", answering(self._services))
@@ -217,8 +220,7 @@ class OperatorPage:
                     "address": address,
                     "workspaceName": names.get(record.workspace_id),
                     "name": record.name,
-                    "workspace": str(record.workspace_id),
-                    "changeSet": str(record.change_set_id),
+                    **change_set.plain(),
                     "kind": record.kind.value,
                     "status": record.status.value,
                     "pausedSince": paused_since(pauses, change_set),

@@ -99,8 +99,7 @@ class ServicePresentation(Presentation):
         about = _state(RequestId(), loaded)
         state = json.dumps(about.state, indent=2, ensure_ascii=False)
         return {
-            "workspace": str(asked.workspace_id),
-            "changeSet": str(asked.change_set_id),
+            **asked.plain(),
             "service": service,
             "key": key,
             "commit": about.commit,

@@ -24,7 +24,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.errors import UnknownSubject
-from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamState
 from rebaser_core.jetstream.connection import Connection, request_all, subscribed
 from rebaser_core.records import seconds_since
@@ -38,7 +38,7 @@ from rebaser_server.ops.answers import STATUS
 from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.dead_letters import latest_messages
 from rebaser_server.ops.presentation import Presentation
-from rebaser_server.ops.queue_pages import NameCache
+from rebaser_server.ops.queue_pages import NameCache, RarelyRead
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import Shutdown
@@ -79,10 +79,7 @@ class Peers:
             return self._source.own()
         _, _, key = request.decode().rpartition(" ")
         workspace, _, change_set = key.partition(".")
-        change_set_key = ChangeSet(
-            WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set)
-        )
-        return {"onlookers": self._source.onlookers(change_set_key)}
+        return {"onlookers": self._source.onlookers(ChangeSet.of(workspace, change_set))}
 
     async def reports(self, expected: int) -> list[Report]:
         """Reports of `expected` Rebasers, or of those that reply in time, in stable order."""
@@ -140,11 +137,10 @@ class QueueWatch:
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._looking = asyncio.Lock()
-        self._looked = float("-inf")
-        self._queues = Queues()
+        self._queues = RarelyRead(self._read, _FRESH)
         self._dead = (0, 0)
         """Last number and count of the dead letters that are listed."""
+        self._letters: list[dict[str, Any]] = []
 
     async def look(self) -> Queues:
         """The queues as of the last second.
@@ -152,11 +148,7 @@ class QueueWatch:
         Raises:
             NatsUnreachable, ApiError: NATS does not answer.
         """
-        async with self._looking:
-            if time.monotonic() - self._looked >= _FRESH:
-                self._queues = await self._read()
-                self._looked = time.monotonic()
-            return self._queues
+        return await self._queues.get()
 
     async def _read(self) -> Queues:
         streams = self._streams
@@ -201,10 +193,9 @@ class QueueWatch:
             return []
         seen = (state.last_seq, state.messages)
         if seen == self._dead:
-            return self._queues.latest_dead
+            return self._letters
         letters = await latest_messages(self._streams, _SHOWN)
-        self._dead = seen
-        return [
+        self._letters = [
             {
                 **_ids_of(self._streams, letter.subject),
                 "sequence": letter.sequence,
@@ -213,14 +204,15 @@ class QueueWatch:
             }
             for letter in letters
         ]
+        self._dead = seen
+        return self._letters
 
 
 def _ids_of(subjects: Subjects, subject: str) -> dict[str, str]:
     try:
-        change_set = subjects.parse_change_set(subject)
+        return subjects.parse_change_set(subject).plain()
     except UnknownSubject:
         return {"workspace": "", "changeSet": subject}
-    return {"workspace": str(change_set.workspace_id), "changeSet": str(change_set.change_set_id)}
 
 
 _MEASURE_INTERVAL: Final = 0.5  # seconds
@@ -394,9 +386,8 @@ class DeploymentStatus:
 
     def __init__(self, context: OpsContext) -> None:
         self._context = context
-        self._making = asyncio.Lock()
-        self._made = float("-inf")
-        self._status: dict[str, Any] = {}
+        self.peers: Final = Peers(context.streams, self)
+        self._status = RarelyRead(self._make, _FRESH)
 
     def own(self) -> Report:
         return {
@@ -420,15 +411,11 @@ class DeploymentStatus:
         """Names of those who look at the change set on a page of this Rebaser."""
         return self._context.onlookers.of(change_set)
 
-    async def of_all(self, peers: Peers) -> dict[str, Any]:
+    async def of_all(self) -> dict[str, Any]:
         """The status of the deployment; if NATS does not deliver all of it, with the `problem`."""
-        async with self._making:
-            if time.monotonic() - self._made >= _FRESH:
-                self._status = await self._make(peers)
-                self._made = time.monotonic()
-            return self._status
+        return await self._status.get()
 
-    async def _make(self, peers: Peers) -> dict[str, Any]:
+    async def _make(self) -> dict[str, Any]:
         status: dict[str, Any] = {
             "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "answering": self._context.instance,
@@ -436,8 +423,9 @@ class DeploymentStatus:
             "paused": self._context.stats.pauses(),
         }
         try:
+            expected = max(1, self._context.members.alive())
             queues, rebasers = await asyncio.gather(
-                self._context.queues.look(), peers.reports(max(1, self._context.members.alive()))
+                self._context.queues.look(), self.peers.reports(expected)
             )
             rebasers = rebasers or [self.own()]
             names = await self._context.names.lookup(_named(status, queues, rebasers))

@@ -183,8 +183,7 @@ class WorkStats:
         self.failures.append(
             {
                 "at": _iso(datetime.now(UTC)),
-                "workspace": str(change_set.workspace_id),
-                "changeSet": str(change_set.change_set_id),
+                **change_set.plain(),
                 "request": None if request_id is None else str(request_id),
                 "what": what,
                 "reason": reason[:300],
@@ -207,7 +206,7 @@ class WorkStats:
 
         The note replaces the one of the update before.
         """
-        ours = {"workspace": str(change_set.workspace_id), "changeSet": str(change_set[1])}
+        ours = change_set.plain()
         for row in [
             row for row in self.failures if "values" in row and ours.items() <= row.items()
         ]:
@@ -234,8 +233,7 @@ class WorkStats:
         )
         return [
             {
-                "workspace": str(change_set.workspace_id),
-                "changeSet": str(change_set.change_set_id),
+                **change_set.plain(),
                 "since": _iso(holding.since),
                 "requests": holding.requests,
                 "idleSeconds": round(now - holding.last_request, 1),
