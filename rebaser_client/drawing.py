@@ -4,13 +4,16 @@ It has no colors of a theme: dark text on light boxes can be read on any page.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, TypeVar
 
 from rebaser_client.display import cut, readable, table_text
 from rebaser_core.errors import many
 from rebaser_core.queries import ValueSnapshot
+
+K = TypeVar("K")
 
 _SHOWN: Final = 200
 """Maximum number of boxes; a last line says how many more values there are."""
@@ -34,21 +37,18 @@ class Drawing(str):
 
 def draw(values: Sequence[ValueSnapshot]) -> Drawing:
     """Draw a box for each value, and a line to it from each of its inputs among `values`."""
-    columns = _columns({value.id: value for value in values[:_SHOWN]})
-    places = {
-        value.id: (1 + column * _ACROSS, 1 + row * _DOWN)
-        for column, rows in enumerate(columns)
-        for row, value in enumerate(rows)
-    }
-    boxes = [value for rows in columns for value in rows]
+    shown = {value.id: value for value in values[:_SHOWN]}
+    grid = placed({key: shown.keys() & value.input_ids() for key, value in shown.items()})
+    boxes = sorted(shown.values(), key=lambda value: grid[value.id])
+    places = {key: (1 + x * _ACROSS, 1 + y * _DOWN) for key, (x, y) in grid.items()}
     lines = [
         _line(places[each], places[value.id])
         for value in boxes
         for each in dict.fromkeys(value.input_ids())
         if each in places
     ]
-    width = max(1, len(columns)) * _ACROSS - _ACROSS + _WIDTH + 2
-    height = max([0, *map(len, columns)]) * _DOWN
+    width = max([0, *(x for x, _ in grid.values())]) * _ACROSS + _WIDTH + 2
+    height = max([0, *(1 + y for _, y in grid.values())]) * _DOWN
     if more := len(values) - len(boxes):
         height += 20
         lines.append(f'<text x="1" y="{height - 6}">and {many(more, "more value")}</text>')
@@ -62,24 +62,29 @@ def draw(values: Sequence[ValueSnapshot]) -> Drawing:
     )
 
 
-def _columns(values: Mapping[str, ValueSnapshot]) -> list[list[ValueSnapshot]]:
-    """The values by the length of the longest way to them from one without inputs here."""
-    inputs = {key: {*value.input_ids()} & values.keys() for key, value in values.items()}
-    columns: list[list[ValueSnapshot]] = []
-    left = dict(inputs)
-    while left:
-        ready = [key for key, needed in left.items() if not needed & left.keys()]
-        above = {value.id: row for rows in columns for row, value in enumerate(rows)}
+def placed(inputs: Mapping[K, Collection[K]]) -> dict[K, tuple[int, int]]:
+    """The column and the row of each box: behind its inputs, and in a row near to theirs.
 
-        def mean(key: str, above: Mapping[str, int] = above) -> float:
-            """The mean row of its inputs: lines between neighbouring columns cross less."""
-            rows = [above[each] for each in inputs[key]]
-            return sum(rows) / len(rows) if rows else 0.0
-
-        columns.append([values[key] for key in sorted(ready, key=mean)])
-        for key in ready:
-            del left[key]
-    return columns
+    Of boxes that are computed from each other, one is placed first.
+    """
+    waiting, column = dict.fromkeys(inputs), dict[K, int]()
+    columns: dict[int, list[K]] = defaultdict(list)
+    while waiting:
+        ready = [key for key in waiting if waiting.keys().isdisjoint(inputs[key])]
+        for key in ready or [next(iter(waiting))]:
+            before = (column[each] for each in inputs[key] if each in column)
+            column[key] = 1 + max(before, default=-1)
+            columns[column[key]].append(key)
+            del waiting[key]
+    rows: dict[K, int] = {}
+    order = {key: place for place, key in enumerate(inputs)}
+    for _, keys in sorted(columns.items()):
+        near: dict[K, tuple[float, int]] = {}  # lines between neighbouring columns cross less
+        for key in keys:
+            those = [rows[each] for each in inputs[key] if each in rows]
+            near[key] = sum(those) / len(those) if those else 0.0, order[key]
+        rows |= {key: row for row, key in enumerate(sorted(keys, key=near.__getitem__))}
+    return {key: (column[key], row) for key, row in rows.items()}
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> str:

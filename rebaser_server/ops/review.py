@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rebaser_client.display import cut
+from rebaser_client.drawing import placed
 from rebaser_client.effects import (
     EffectFamily,
     by_name,
@@ -119,9 +120,14 @@ def effects_graph(found: Diff) -> Any:
         for user in users.get(used, ())
         if user in places
     ]
-    _place(list(drawn.values()), edges)
-    left = len(single) - sum(node.get("count", 1) for node in drawn.values())
-    return {"nodes": list(drawn.values()), "edges": edges, "inAll": len(single), "left": left}
+    inputs: dict[int, set[int]] = {place: set() for place in places.values()}
+    for used, user in edges:
+        inputs[user].add(used)
+    listed = list(drawn.values())
+    for place, (level, row) in placed(inputs).items():
+        listed[place] |= {"level": level, "row": row}
+    left = len(single) - sum(node.get("count", 1) for node in listed)
+    return {"nodes": listed, "edges": edges, "inAll": len(single), "left": left}
 
 
 def _edits(found: Diff) -> _Nodes:
@@ -210,31 +216,3 @@ def _nearest(nodes: _Nodes, users: Mapping[str, Iterable[str]]) -> _Nodes:
         order.update(dict.fromkeys(level))
     order.update(dict.fromkeys(nodes))
     return {node_id: nodes[node_id] for node_id in list(order)[:MAX_NODES]}
-
-
-def _place(nodes: list[dict[str, Any]], edges: list[tuple[int, int]]) -> None:
-    """Give each node a level behind those of its inputs, and a row near to theirs.
-
-    Two families may be computed from each other; one of them is placed first then.
-    """
-    inputs: dict[int, set[int]] = defaultdict(set)
-    for used, user in edges:
-        inputs[user].add(used)
-    waiting = dict.fromkeys(range(len(nodes)))
-    levels: dict[int, list[int]] = defaultdict(list)
-    while waiting:
-        ready = [place for place in waiting if inputs[place].isdisjoint(waiting)]
-        for place in ready or [next(iter(waiting))]:
-            level = 1 + max(
-                (nodes[each]["level"] for each in inputs[place] if each not in waiting), default=-1
-            )
-            nodes[place]["level"] = level
-            levels[level].append(place)
-            del waiting[place]
-    for level, column in sorted(levels.items()):
-        ordered = sorted(column)
-        before = {p: [i for i in inputs[p] if nodes[i]["level"] < level] for p in ordered}
-        if level:
-            ordered.sort(key=lambda p: sum(nodes[i]["row"] for i in before[p]) / len(before[p]))
-        for row, place in enumerate(ordered):
-            nodes[place]["row"] = row
