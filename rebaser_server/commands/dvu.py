@@ -9,8 +9,7 @@ from rebaser_client.errors import NoSuchValue
 from rebaser_core.commits import CommitV2, code_reason, decode_commit_at
 from rebaser_core.errors import MessageError, UnknownSubject, offer
 from rebaser_core.ids import ChangeSet
-from rebaser_core.records import enclosing_scopes
-from rebaser_server.cluster.pauses import Paused, PauseStore
+from rebaser_server.cluster.pauses import Paused, PauseStore, paused_since
 from rebaser_server.commands.declarations import WHICH_VALUES
 from rebaser_server.commands.support.addresses import (
     add_addresses,
@@ -60,10 +59,8 @@ async def status(deployment: Deployment, arguments: argparse.Namespace) -> None:
     change_set = await change_set_of(deployment, arguments, closed=True)
     rows = await _updates(deployment, change_set)
     await add_addresses(deployment, rows)
-    failed, impure = (
-        await _failed_in(deployment, change_set),
-        await _impure_in(deployment, change_set),
-    )
+    failed = await _failed_in(deployment, change_set)
+    impure = await _impure_in(deployment, change_set)
     if arguments.json:
         say_json({"updates": rows, **failed, "impure": impure})
         return
@@ -137,12 +134,10 @@ async def run(deployment: Deployment, arguments: argparse.Namespace) -> int:
         complain(f"rebaser: {WHICH_VALUES}")
         return Exit.BAD_SETTINGS
     await warn_if_paused(deployment, change_set)
-    names = await _computed_values(
-        deployment, change_set, await whole_ids(deployment, change_set, names)
-    )
-    commit = await deployment.client.change_set(*change_set).recompute(
-        None if arguments.failed else names
-    )
+    names = await whole_ids(deployment, change_set, names)
+    names = await _computed_values(deployment, change_set, names)
+    wanted = None if arguments.failed else names
+    commit = await deployment.client.change_set(*change_set).recompute(wanted)
     if not arguments.wait:
         plain = {"commit": commit, "computed": False}
         say_result(plain, f"commit {commit}; the update follows", as_json=arguments.json)
@@ -166,9 +161,7 @@ async def _updates(deployment: Deployment, only: ChangeSet | None = None) -> lis
     """
     streams = deployment.streams
     reports, due, paused = await asyncio.gather(
-        statuses(streams),
-        _due(deployment, only),
-        PauseStore(streams).all(),
+        statuses(streams), _due(deployment, only), PauseStore(streams).all()
     )
     held: dict[tuple[str, str], tuple[str, Row | None]] = {}
     crowded = {  # Rebasers that hold more change sets than their status names
@@ -196,7 +189,7 @@ def _row(
     instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
     if update is not None:
         state = "running"
-    elif any(scope in paused for scope in enclosing_scopes(change_set)):
+    elif paused_since(paused, change_set) is not None:
         state = "paused"
     elif instance is None and owner in crowded:
         state = "not named"
@@ -218,18 +211,14 @@ def _row(
 
 async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV2]:
     """Change sets with an update due, and their last commits, which have a header."""
-    stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV2]()
-    if only is None:
-        subjects = await unfinished_subjects(deployment.streams)
-    else:
-        subjects = [deployment.streams.commits(only)]
-    for subject in subjects:
-        stored = await deployment.streams.js.get_message(stream, last_by_subject=subject)
+    streams, due = deployment.streams, dict[ChangeSet, CommitV2]()
+    for subject in [streams.commits(only)] if only else await unfinished_subjects(streams):
+        stored = await streams.js.get_message(streams.commits_stream, last_by_subject=subject)
         if stored is None or UNFINISHED not in stored.headers:
             continue
         try:
             commit = decode_commit_at(stored.sequence, stored.headers, stored.payload)
-            change_set = deployment.streams.parse_change_set(subject)
+            change_set = streams.parse_change_set(subject)
         except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
             continue
         if commit.control.dvu_due:

@@ -3,8 +3,6 @@
 import argparse
 from typing import Any, Final
 
-from rebaser_core.commits import Commit
-from rebaser_core.jetstream import JetStream
 from rebaser_core.records import PauseScope, seconds_since
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commands.support.addresses import add_addresses, scope_of
@@ -14,6 +12,7 @@ from rebaser_server.commands.support.deployment import (
     resume_hint,
     with_deployment,
 )
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.ops.dead_letters import check, latest, load, replay
 from rebaser_server.terminal.lines import complain, say, say_json, say_result
 from rebaser_server.terminal.tables import show
@@ -66,18 +65,11 @@ async def _oldest_tasks(deployment: Deployment, limit: int) -> list[dict[str, An
         if task is None:  # acknowledged since the stream listed it
             continue
         change_set = streams.parse_change_set(subject)
-        owner = await _owner(js, streams.commits_stream, streams.commits(change_set))
+        _, commit = await CommitLog(streams, change_set).last()
+        owner = None if commit is None else commit.control.owner or None
         facts = {"ageSeconds": seconds_since(task.time), "owner": owner}
         rows.append({**change_set.plain(), **facts})
     return sorted(rows, key=lambda row: -row["ageSeconds"])
-
-
-async def _owner(js: JetStream, stream: str, subject: str) -> str | None:
-    """The owner in the change set's last commit, or None if it was released."""
-    entry = await js.get_message(stream, last_by_subject=subject)
-    if entry is None:
-        return None
-    return Commit.decode(entry.headers, entry.payload).control.owner or None
 
 
 _PAUSES: Final = {"address": "paused", "since": "since", "by": "by", "reason": "reason"}

@@ -146,14 +146,11 @@ class Deployment:
             )
 
     async def _has_messages(self, change_set: ChangeSet) -> bool:
-        names = self.streams
-        for stream, subject in (
-            (names.commits_stream, names.commits(change_set)),
-            (names.requests_stream, names.requests(change_set)),
-        ):
-            if await self.streams.js.get_message(stream, last_by_subject=subject) is not None:
-                return True
-        return False
+        streams, last = self.streams, self.streams.js.get_message
+        commits, requests = streams.commits(change_set), streams.requests(change_set)
+        if await last(streams.commits_stream, last_by_subject=commits) is not None:
+            return True
+        return await last(streams.requests_stream, last_by_subject=requests) is not None
 
 
 _IDS: Final = re.compile(rf"\b({CANONICAL[1:-1]})\.({CANONICAL[1:-1]})")
