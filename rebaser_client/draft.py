@@ -600,8 +600,8 @@ class Draft:
         names = []
         for row in rows_of(table):
             name = name_in(pattern, row)
-            ordered = [_of_row(each, row) for each in inputs]
-            by_name = {argument: _of_row(each, row) for argument, each in named.items()}
+            ordered = [_listed(each, row) for each in inputs]
+            by_name = {argument: _listed(each, row) for argument, each in named.items()}
             names.append(self._define(name, _computed(name, known, ordered, by_name)).name)
         return Family(pattern, tuple(dict.fromkeys(names)))
 
@@ -659,26 +659,15 @@ def _require_fits(name: str, definition: Definition) -> None:
         raise InvalidDraft(f"{kind} {name!r:.80}: {first_error(error)}{remedy}") from error
 
 
-def _listed(given: Input) -> str | list[str]:
-    """Names that an input of a single value stands for."""
+def _listed(given: Input, row: Row | None = None) -> str | list[str]:
+    """Names that an input of a single value stands for, or of the value of a row."""
     if isinstance(given, Family):
-        return list(given.names)
+        return list(given.names) if row is None else name_in(given.pattern, row)
     if isinstance(given, str):
-        return given
+        return given if row is None else name_in(given, row)
     if isinstance(given, ValueRef):
         return given.name
-    return [name for each in _several(given) for name in _as_list(_listed(each))]
-
-
-def _of_row(given: Input, row: Row) -> str | list[str]:
-    """Names that an input stands for in a row."""
-    if isinstance(given, Family):
-        return name_in(given.pattern, row)
-    if isinstance(given, str):
-        return name_in(given, row)
-    if isinstance(given, ValueRef):
-        return given.name
-    return [name for each in _several(given) for name in _as_list(_of_row(each, row))]
+    return [name for each in _several(given) for name in _as_list(_listed(each, row))]
 
 
 def _several(given: Any) -> Iterable[Any]:

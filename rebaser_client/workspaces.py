@@ -9,7 +9,7 @@ are compared first, then parts of ids.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -112,22 +112,15 @@ class Workspaces:
             AlreadyRegistered: another change set has `change_set_id`.
         """
         workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
-        branch = (
-            ChangeSetId()
-            if change_set_id is None
-            else ChangeSetId.of(change_set_id, "change_set_id")
-        )
+        branch = ChangeSetId()
+        if change_set_id is not None:
+            branch = ChangeSetId.of(change_set_id, "change_set_id")
         base = None if base is None else ChangeSetId.of(base, "base")
         workspace = await self.registry.workspace(workspace_id)
         await self.registry.check_quota(workspace_id, self._sender.options.limits.change_sets)
         parent = await self.registry.change_set(ChangeSet(workspace_id, base or workspace.head))
-        record = new_branch(
-            name,
-            workspace,
-            branch,
-            await self._base(parent, commit),
-            self._sender.options.author,
-        )
+        point, author = await self._base(parent, commit), self._sender.options.author
+        record = new_branch(name, workspace, branch, point, author)
         await self.registry.create_change_set(record)
         return record
 
@@ -259,12 +252,16 @@ class AddressBook:
 
     async def all(self) -> list[AddressedChangeSet]:
         """All open change sets."""
-        workspaces = {each.workspace_id: each for each in await self._workspaces.all()}
+        found = await self._in(await self._workspaces.all())
+        return [each for each in found if each.record.status not in CLOSED_STATUSES]
+
+    async def _in(self, workspaces: Iterable[WorkspaceRecordV1]) -> list[AddressedChangeSet]:
+        known = {each.workspace_id: each for each in workspaces}
         records = {r.change_set_id: r async for r in self._registry.change_sets(None)}
         return [
-            AddressedChangeSet(workspaces[record.workspace_id], record)
+            AddressedChangeSet(known[record.workspace_id], record)
             for record in records.values()
-            if record.workspace_id in workspaces and record.status not in CLOSED_STATUSES
+            if record.workspace_id in known
         ]
 
     async def address_of(self, change_set: ChangeSet | tuple[str, str]) -> str:
@@ -318,10 +315,7 @@ class AddressBook:
         first, _, second = address.upper().partition("/")
         if not _is_id(first) or (second and not _is_id(second)):
             return None
-        workspace_id, change_set_id = (
-            WorkspaceId.from_str(first),
-            ChangeSetId.from_str(second or first),
-        )
+        workspace_id, change_set_id = ChangeSet.of(first, second or first)
         try:
             if not second and await self._registry.has_workspace(workspace_id):
                 return await self._head(await self._registry.workspace(workspace_id))
@@ -355,13 +349,8 @@ class AddressBook:
         if not is_part(text):
             return []
         found = [await self._head(each) for each in _workspaces(workspaces, text)]
-        known = {each.workspace_id: each for each in workspaces}
-        records = {r.change_set_id: r async for r in self._registry.change_sets(None)}
-        return found + [
-            AddressedChangeSet(known[record.workspace_id], record)
-            for record in records.values()
-            if has_part(str(record.change_set_id), text) and record.workspace_id in known
-        ]
+        every = await self._in(workspaces)
+        return found + [each for each in every if has_part(str(each.record.change_set_id), text)]
 
 
 def _readings(address: str) -> Iterator[tuple[str, str]]:
