@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final
@@ -47,7 +48,6 @@ from rebaser_server.ops.status import (
     HealthMonitor,
     Onlookers,
     OpsContext,
-    Peers,
     Queues,
     QueueWatch,
 )
@@ -62,75 +62,37 @@ MAX_COMMENTS: Final = 100
 """Maximum number of comments of a list, the latest."""
 
 
-class _Discussion:
-    """Answers open pages, which ask every few seconds; a request tells who looks at a page."""
-
-    def __init__(self, context: OpsContext, peers: Peers) -> None:
-        self._context = context
-        self._peers = peers
-
-    async def respond(self, change_set: ChangeSet, request: web.Request) -> Any:
-        """`/change-set/discussion?…&known=NUMBER`: the comments are null if they are known."""
-        visitor = self._context.guard.admitted(request)
-        self._context.onlookers.see(change_set, visitor.name)
-        names = await self._peers.onlookers(change_set, self._context.members.alive())
-        names.update(self._context.onlookers.of(change_set))  # others may have been quicker
-        return {
-            "onlookers": sorted(names - {visitor.name}),
-            **await self._comments(change_set, request.query.get("known", "")),
-        }
-
-    async def _comments(self, change_set: ChangeSet, known: str) -> dict[str, Any]:
-        registry = self._context.registry
-        last = await registry.last_comment(change_set)
-        if known == str(last):
-            return {"last": last, "comments": None}
-        comments = await registry.comments(change_set)
-        rows = [
-            {"id": str(each.id), "at": each.created_at, "by": each.by, "text": each.text}
-            for each in comments[-MAX_COMMENTS:]
-        ]
-        return {"last": last, "count": len(comments), "comments": rows}
-
-
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
+@dataclass(frozen=True, eq=False)
 class _Now(Collector):
     """Gauges, as of the scrape."""
 
-    def __init__(
-        self,
-        stats: WorkStats,
-        slots: SlotPool,
-        queues: Queues | None,
-        fullness: float,
-        instances: int,
-    ) -> None:
-        self._stats = stats
-        self._slots = slots
-        self._queues = queues
-        self._fullness = fullness
-        self._instances = instances
+    stats: WorkStats
+    slots: SlotPool
+    queues: Queues | None
+    fullness: float
+    instances: int
 
     def collect(self) -> Iterable[Metric]:
         slots = GaugeMetricFamily("rebaser_slots", "SlotPool of this process", labels=["state"])
-        slots.add_metric(["busy"], self._slots.busy)
-        slots.add_metric(["free"], self._slots.free)
+        slots.add_metric(["busy"], self.slots.busy)
+        slots.add_metric(["free"], self.slots.free)
         yield slots
-        held = self._stats.held
+        held = self.stats.held
         yield _gauge("change_sets", "Change sets in slots of this process", len(held))
         running = [holding.update for holding in held.values() if holding.update]
         yield _gauge("dvus_running", "Running dependent values updates", len(running))
         since = min((update.since for update in running), default=None)
         longest = 0.0 if since is None else (datetime.now(UTC) - since).total_seconds()
         yield _gauge("dvu_longest_seconds", "Runtime of the oldest running update", longest)
-        absence = self._stats.spark_absence()
+        absence = self.stats.spark_absence()
         yield _gauge("spark_up", "Whether Spark can compute, as far as is known", absence is None)
-        yield _gauge("instances", "Live Rebasers of the deployment", self._instances)
-        queues = self._queues
+        yield _gauge("instances", "Live Rebasers of the deployment", self.instances)
+        queues = self.queues
         yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
-        kind = self._stats.nats_problem_kind()
+        kind = self.stats.nats_problem_kind()
         problem = GaugeMetricFamily(
             "rebaser_nats_problem", "Whether NATS takes or keeps no messages", labels=["kind"]
         )
@@ -138,7 +100,7 @@ class _Now(Collector):
             problem.add_metric([each.replace(" ", "_")], kind == each)
         yield problem
         what = "Largest part of a limit of NATS that is in use"
-        yield _gauge("nats_fullness", what, self._fullness)
+        yield _gauge("nats_fullness", what, self.fullness)
         if queues is not None:
             yield _gauge(
                 "queue_requests", "Requests that wait, of all change sets", queues.requests
@@ -242,7 +204,6 @@ class _Endpoint:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
         """
         context, ops = self._context, self._settings.ops
-        discussion = _Discussion(context, self._deployment.peers)
         routes = [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -251,7 +212,7 @@ class _Endpoint:
             web.get("/status", self._status),
             web.get("/events", self._events),
             *context.routes,
-            web.get("/change-set/discussion", answering_for_change_set(discussion.respond)),
+            web.get("/change-set/discussion", answering_for_change_set(self._discussion)),
             *(web.get(path, self._static) for path in _STATIC),
             web.get(_NAMED, self._named),
         ]
@@ -300,6 +261,26 @@ class _Endpoint:
                 await response.write(f"data: {json.dumps(status)}\n\n".encode())
                 await asyncio.sleep(_EVENT_EVERY)
         return response
+
+    async def _discussion(self, change_set: ChangeSet, request: web.Request) -> Any:
+        """`/change-set/discussion?…&known=NUMBER`: the comments are null if they are known.
+
+        An open page asks every few seconds, which tells who looks at it.
+        """
+        context, visitor = self._context, self._guard.admitted(request)
+        context.onlookers.see(change_set, visitor.name)
+        names = await self._deployment.peers.onlookers(change_set, context.members.alive())
+        names.update(context.onlookers.of(change_set))  # others may have been quicker
+        onlookers = sorted(names - {visitor.name})
+        last = await context.registry.last_comment(change_set)
+        if request.query.get("known", "") == str(last):
+            return {"onlookers": onlookers, "last": last, "comments": None}
+        comments = await context.registry.comments(change_set)
+        rows = [
+            {"id": str(each.id), "at": each.created_at, "by": each.by, "text": each.text}
+            for each in comments[-MAX_COMMENTS:]
+        ]
+        return {"onlookers": onlookers, "last": last, "count": len(comments), "comments": rows}
 
     async def _static(self, request: web.Request) -> web.Response:
         name = _STATIC[request.path]
