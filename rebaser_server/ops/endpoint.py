@@ -37,7 +37,6 @@ from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard, tls_of
 from rebaser_server.ops.presentation import Presentation
 from rebaser_server.ops.queue_pages import (
-    ChangeSetRecords,
     NameCache,
     OperatorPage,
     answering_for_change_set,
@@ -365,6 +364,9 @@ async def ops_endpoint(
     ):
         client = RebaserClient(services.streams.js, replies, prefix=services.streams.prefix)
         addresses = AddressBook(client.workspaces)
+        operator = OperatorPage(
+            services.streams, services.batches, addresses, of_services=presentation.of_services
+        )
         context = OpsContext(
             services.instance,
             redact_url(store.root),
@@ -382,10 +384,7 @@ async def ops_endpoint(
             presentation,
             [
                 *presentation.routes(addresses),
-                *ChangeSetRecords(services.streams, addresses).routes(),
-                *OperatorPage(
-                    services.streams, services.batches, of_services=presentation.of_services
-                ).routes(),
+                *operator.routes(),
                 *ActionService(services, replies, guard, presentation.actions).routes(),
             ],
         )

@@ -46,52 +46,6 @@ NUMBER: Final = re.compile(r"[0-9]{1,18}")
 ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 
 
-class ChangeSetRecords:
-    """Answers what each change set's page asks first: its record, and its commits."""
-
-    def __init__(self, streams: Streams, addresses: AddressBook) -> None:
-        self._streams = streams
-        self._addresses = addresses
-
-    def routes(self) -> list[web.RouteDef]:
-        """Paths of the queries: `/change-set/about?at=…`, `/change-set/log?workspace=…`."""
-        return [
-            web.get("/change-set/about", answering(self._about)),
-            web.get("/change-set/log", answering_for_change_set(self._log, self._addresses)),
-        ]
-
-    async def _about(self, request: web.Request) -> Any:
-        """The record of the change set with these ids, or with the address `at`."""
-        registry = Registry(self._streams)
-        change_set = change_set_asked(request)
-        if change_set is None:
-            found = await self._addresses.find(request.query.get("at", ""), closed=True)
-            change_set = found.change_set
-        ids = {"workspaceId": str(change_set.workspace_id), "id": str(change_set.change_set_id)}
-        try:
-            workspace = await registry.workspace(change_set.workspace_id)
-            record = await registry.change_set(change_set)
-        except NoSuchChangeSet:
-            return {**ids, "name": None}
-        return {
-            **ids,
-            "workspace": workspace.name,
-            "name": record.name,
-            "kind": record.kind.value,
-            "status": record.status.value,
-            "createdAt": record.created_at,
-            "by": record.by,
-            "head": str(record.head),
-            "problem": record.problem,
-        }
-
-    async def _log(self, change_set: ChangeSet, request: web.Request) -> Any:
-        """The latest commits that settle a request, and the number of all that are kept."""
-        entries = await read_log(self._streams, change_set, limit=None)
-        shown = islice(reversed(entries), rows_asked(request))
-        return {"count": len(entries), "commits": [entry.as_dict() for entry in shown]}
-
-
 def change_set_asked(request: web.Request) -> ChangeSet | None:
     """The change set that the request names; None if it names none."""
     try:
@@ -162,14 +116,17 @@ class RarelyRead(Generic[T]):
 
 
 class OperatorPage:
-    """Answers the page's queries; reads NATS when a browser asks, and changes nothing.
+    """Answers the queries of these pages; reads NATS when a browser asks, and changes nothing.
 
     Its change sets are those of values or, with `of_services`, keys.
     """
 
-    def __init__(self, streams: Streams, batches: BatchStore, *, of_services: bool) -> None:
+    def __init__(
+        self, streams: Streams, batches: BatchStore, addresses: AddressBook, *, of_services: bool
+    ) -> None:
         self._streams = streams
         self._batches = batches
+        self._addresses = addresses
         self._of_services = of_services
         self._names = RarelyRead(self._read_names)
         self._records = RarelyRead(self._read_records)
@@ -183,7 +140,40 @@ class OperatorPage:
             web.get("/dead-letters", answering(self._letters)),
             web.get("/dead-letters/{number:[0-9]{1,18}}", answering(self._letter)),
             web.get("/change-sets", answering(self._change_sets)),
+            web.get("/change-set/about", answering(self._about)),
+            web.get("/change-set/log", answering_for_change_set(self._log, self._addresses)),
         ]
+
+    async def _about(self, request: web.Request) -> Any:
+        """The record of the change set with these ids, or with the address `at`."""
+        registry = Registry(self._streams)
+        change_set = change_set_asked(request)
+        if change_set is None:
+            found = await self._addresses.find(request.query.get("at", ""), closed=True)
+            change_set = found.change_set
+        ids = {"workspaceId": str(change_set.workspace_id), "id": str(change_set.change_set_id)}
+        try:
+            workspace = await registry.workspace(change_set.workspace_id)
+            record = await registry.change_set(change_set)
+        except NoSuchChangeSet:
+            return {**ids, "name": None}
+        return {
+            **ids,
+            "workspace": workspace.name,
+            "name": record.name,
+            "kind": record.kind.value,
+            "status": record.status.value,
+            "createdAt": record.created_at,
+            "by": record.by,
+            "head": str(record.head),
+            "problem": record.problem,
+        }
+
+    async def _log(self, change_set: ChangeSet, request: web.Request) -> Any:
+        """The latest commits that settle a request, and the number of all that are kept."""
+        entries = await read_log(self._streams, change_set, limit=None)
+        shown = islice(reversed(entries), rows_asked(request))
+        return {"count": len(entries), "commits": [entry.as_dict() for entry in shown]}
 
     async def _letters(self, _: web.Request) -> Any:
         letters = await latest(self._streams, _MAX_LETTERS)
