@@ -30,7 +30,6 @@ from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1, Tabl
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.registry import Registry
 from rebaser_core.requests import publish_request
-from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import cells_of, decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable
 from rebaser_server.commit_log.state import State
@@ -83,6 +82,8 @@ class ValuePresentation(Presentation):
         self._streams = services.streams
         self._queries = ValueQueries(services.loader)
         self._impure = ImpureFunctions(shared_files(services.batches.files))
+        self._refreshed: dict[ChangeSet, int] = {}
+        """Branches that were made to follow head, and their last commit then."""
 
     @property
     def queries(self) -> Sequence[QueryKind[Any, Any]]:
@@ -91,9 +92,6 @@ class ValuePresentation(Presentation):
     @property
     def actions(self) -> Mapping[str, Action[Any]]:
         return VALUE_ACTIONS
-
-    def routes(self, addresses: AddressBook) -> list[web.RouteDef]:
-        return ChangeSetPage(self._streams, self._queries, self._impure, addresses).routes()
 
     @property
     def impure(self) -> list[dict[str, Any]]:
@@ -105,26 +103,8 @@ class ValuePresentation(Presentation):
             _LOOK_EVERY, lambda: asyncio.to_thread(self._impure.look), "impure", first_delay=0
         )
 
-
-class ChangeSetPage:
-    """Answers the page's queries about one change set each."""
-
-    def __init__(
-        self,
-        streams: Streams,
-        queries: ValueQueries,
-        impure: ImpureFunctions,
-        addresses: AddressBook,
-    ) -> None:
-        self._streams = streams
-        self._queries = queries
-        self._impure = impure
-        self._addresses = addresses
-        self._refreshed: dict[ChangeSet, int] = {}
-        """Branches that were made to follow head, and their last commit then."""
-
-    def routes(self) -> list[web.RouteDef]:
-        """Paths of the page's queries: `/change-set/values?workspace=…&changeSet=…` and so on."""
+    def routes(self, addresses: AddressBook) -> list[web.RouteDef]:
+        """Paths of a change set's page: `/change-set/values?workspace=…&changeSet=…` and so on."""
         readings: dict[str, ChangeSetReading] = {
             "values": self._values,
             "value": self._value,
@@ -134,7 +114,7 @@ class ChangeSetPage:
             "effects.csv": self._effects,
         }
         return [
-            web.get(f"/change-set/{name}", answering_for_change_set(reading, self._addresses))
+            web.get(f"/change-set/{name}", answering_for_change_set(reading, addresses))
             for name, reading in readings.items()
         ]
 
