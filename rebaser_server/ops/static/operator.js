@@ -5,16 +5,16 @@ import { act, doing, identify, isAsking, may } from "./actions.js";
 import { element, named, table } from "./cells.js";
 import { follow } from "./frame.js";
 import { isLookedAt, readData, searched } from "./reading.js";
-import { $, call, clock, count, nameOf, pageOf, since, text } from "./texts.js";
+import { callSets, keyOf } from "./sets.js";
+import { $, clock, count, nameOf, pageOf, since, text } from "./texts.js";
 
 const EVERY = 10000; // milliseconds between two reads of a page that is looked at
 
 const ids = ({ workspace, changeSet }) => ({ workspace, changeSet });
-const key = ({ workspace, changeSet }) => `${workspace}.${changeSet}`;
 
 function updates(status) {
   const running = status.rebasers.flatMap((rebaser) => rebaser.holdings).filter((holding) => holding.update);
-  table("updates", running.map((each) => ({ key: key(each), cells: [
+  table("updates", running.map((each) => ({ key: keyOf(each), cells: [
     named(each), `${count(each.update.done)} of ${count(each.update.affected)}`, since(each.update.since, status.now),
     doing("cancel", "Cancel", `the update of ${nameOf(each)}`, ids(each), { question: `Stop the update of ${nameOf(each)}? It stays due, and is tried again a minute later.` })] })), "No update is running.");
   const impure = status.rebasers.find((rebaser) => rebaser.impure)?.impure ?? []; // all have the same
@@ -25,14 +25,14 @@ function updates(status) {
 
 async function sets() {
   const found = await readData(`change-sets?${new URLSearchParams({ search: $("search").value })}`);
-  call(Object.fromEntries(found.changeSets.flatMap((row) => [[row.workspace, row.workspaceName], [key(row), row.name]])));
+  callSets(found);
   text("found", count(found.count));
   table("paused", found.paused.map((each) => {
     const name = each.address || "everything";
     const scope = Object.fromEntries(Object.entries(ids(each)).filter(([, id]) => id));
-    return { key: key(each), cells: [name, clock(each.since), each.by ?? "", each.reason ?? "", doing("resume", "Resume", name, scope)] };
+    return { key: keyOf(each), cells: [name, clock(each.since), each.by ?? "", each.reason ?? "", doing("resume", "Resume", name, scope)] };
   }), "Nothing is paused.");
-  table("sets", found.changeSets.map((each) => ({ key: key(each), cells: [
+  table("sets", found.changeSets.map((each) => ({ key: keyOf(each), cells: [
     named(each), each.kind, each.pausedSince ? `${each.status}, paused` : each.status,
     [...doing("pause", "Pause", each.address, ids(each), { question: `Pause ${each.address}? Its requests wait until it is resumed.`, field: "Reason", key: "reason" }),
       ...doing("checkpoint", "Checkpoint", each.address, ids(each)),
