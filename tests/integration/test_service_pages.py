@@ -67,11 +67,12 @@ class Carrier:
 
 @asynccontextmanager
 async def opened(
-    deployment: Deployment, browser: Browser, *services: Service, **ops: Any
+    deployment: Deployment, browser: Browser, *services: Service, attempts: int = 2, **ops: Any
 ) -> AsyncIterator[tuple[Page, str]]:
     """A worker, and a browser with a page, which has not complained in the end."""
-    ops = {"local_role": Role.OPERATOR} | ops
-    async with Working(deployment).worker(*services, ops=OpsSettings(port=0, **ops)) as url:
+    settings = OpsSettings(port=0, **{"local_role": Role.OPERATOR} | ops)
+    working = Working(deployment).worker(*services, ops=settings, max_attempts=attempts)
+    async with working as url:
         assert url is not None
         page = await browser.new_page()
         watched = Watched(page)
@@ -216,8 +217,9 @@ async def test_a_key_is_looked_at_paused_resumed_and_its_dead_letter_replayed(
 async def test_a_call_that_is_tried_again_says_why(
     deployment: Deployment, browser: Browser
 ) -> None:
+    """For as long as it is tried; then its result is there."""
     orders, order = Carrier(), Working(deployment).key("orders", "o-17")
-    async with opened(deployment, browser, orders.service) as (page, url):
+    async with opened(deployment, browser, orders.service, attempts=100) as (page, url):
         await order.call("add", "cup")
         await page.goto(f"{url}key?service=orders&key=o-17")
         await expect(page.get_by_role("status")).to_contain_text("NATS answers")
@@ -225,7 +227,9 @@ async def test_a_call_that_is_tried_again_says_why(
         await order.send("ship", "here")
 
         await expect(page.locator("#message")).to_contain_text("the carrier is away")
-        await expect(rows(page, "Dead letters")).to_contain_text("the carrier is away")
+        orders.answers = True
+        await expect(rows(page, "Last calls").first).to_contain_text("to here", timeout=40_000)
+        await expect(page.locator("#message")).to_be_empty()
 
 
 async def test_large_states_and_results_are_cut(deployment: Deployment, browser: Browser) -> None:
