@@ -403,6 +403,10 @@ class Alarms:
                 except (NotConfirmed, QueueFull, OSError) as error:
                     log.warning("timer's call waits", error=str(error))
                     await ring.nak(delay=_RETRY_DELAY)
+                except (ValueError, LookupError, TypeError, OverflowError):
+                    # Dropped: it would end this worker, and the next one that takes it.
+                    log.exception("alarm cannot be read", subject=ring.subject)
+                    await ring.ack()
 
     async def _ring(self, ring: Delivery, seals: Seals) -> None:
         said = json.loads(ring.payload)

@@ -1,6 +1,7 @@
 """Calls between keys, through a real NATS: O1 to O5, in the log and on the wire."""
 
 import asyncio
+import json
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -321,6 +322,34 @@ async def test_a_timer_that_is_set_to_a_time_that_rang_calls_again(working: Work
             await eventually(lambda number=number: _is(room.words(), ["rung"] * number))
 
 
+async def test_a_time_before_all_clocks_calls_at_once_and_ends_no_worker(working: Working) -> None:
+    """NATS keeps 64 bits of nanoseconds, and ids have no time before 1970."""
+    async with working.worker(room_service()):
+        room = Room(working, "r-1")
+        for year in (1960, 1):
+            await room.key.send("hear", str(year), at=datetime(year, 1, 1, tzinfo=UTC))
+            await eventually(lambda year=year: _is_heard(room, str(year)))
+        await room.key.send("hear", "later", after=0.5)
+
+        await eventually(lambda: _is(room.words(), ["1960", "1", "later"]))
+
+
+async def test_an_alarm_that_cannot_be_read_holds_up_no_other(working: Working) -> None:
+    """It is dropped: a worker that ended at it would leave it to end the next one."""
+    streams, js = working.deployment.streams, working.deployment.js
+    room = Room(working, "r-1")
+    names = {"service": "rooms", "key": "r-1", "name": "t", "setBy": 1}
+    async with working.worker(room_service()):
+        await room.key.send("hear", "first", after=0)
+        await eventually(lambda: _is(room.words(), ["first"]))
+        for said in ({}, names, names | {"at": "1960-01-01T00:00:00Z"}, names | {"at": "soon"}):
+            subject = streams.join("rebaser.ringing", *key_of("rooms", "r-1"))
+            await js.publish(subject, json.dumps(said).encode())
+        await room.key.send("hear", "later", after=0.5)
+
+        await eventually(lambda: _is(room.words(), ["first", "later"]))
+
+
 @pytest.mark.parametrize("loss", ["purged", "deleted"])
 async def test_an_alarm_that_nats_lost_is_set_again_once_its_key_is_called(
     working: Working, loss: str
@@ -342,6 +371,10 @@ async def test_an_alarm_that_nats_lost_is_set_again_once_its_key_is_called(
 
     later = Alarms(working.deployment.streams)._subject(key_of("rooms", "r-1"), "later")
     assert alarm == later
+
+
+async def _is_heard(room: Room, word: str) -> bool:
+    return word in await room.words()
 
 
 async def _sending(room: Room) -> int:
