@@ -20,6 +20,8 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.handlers import Context, Reject, Service, sending
 from rebaser_server.handlers.content import KeyContent, Timer
 from rebaser_server.handlers.sending import Alarms
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import QueueSettings
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.workers import Working
@@ -233,6 +235,34 @@ async def test_calls_to_one_target_are_sent_one_after_the_other(working: Working
             await eventually(lambda: _is(_sending(teller), 0))
 
             assert await room.words() == words
+
+
+async def test_a_target_that_is_full_holds_up_no_calls_to_others_and_no_timers(
+    deployment: Deployment,
+) -> None:
+    """O2 is of one target. What is for the full one waits, and what is behind it for the same."""
+    queue = QueueSettings(requests=100)  # a tenth for each key
+    await deployment.js.delete_stream(deployment.streams.requests_stream)
+    settings = deployment.settings.model_copy(update={"queue": queue})
+    assert await prepare(deployment.js, settings) == []
+    working, words = Working(deployment), [str(number) for number in range(5)]
+    full, teller, room = (Room(working, name) for name in ("full", "teller", "r-1"))
+    rooms = room_service()
+
+    @rooms.handler
+    def tell_all(ctx: Context[Any]) -> None:
+        ctx.to("full").send("hear", "never")
+        for word in words:
+            ctx.to("r-1").send("hear", word)
+        ctx.send("hear", "rung", after=0.5)
+
+    async with working.worker(rooms, queue=queue):
+        for _ in range(10):
+            await full.send(handler="hear", arguments=["of a newer version"], service_version=2)
+        await teller.key.call("tell_all")
+
+        await eventually(lambda: _is(room.words(), words))
+        await eventually(lambda: _is(teller.words(), ["rung"]))
 
 
 async def test_a_call_that_is_not_confirmed_is_sent_again(working: Working) -> None:
