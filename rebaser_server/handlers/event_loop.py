@@ -272,7 +272,8 @@ class HandlerExecution:
                 if error is None:
                     done.set_result(result)
                 else:
-                    done.set_exception(HandlerFailed(_describe(error)) if _ends(error) else error)
+                    unraisable = _is_unraisable(error)
+                    done.set_exception(HandlerFailed(_describe(error)) if unraisable else error)
 
             def end(result: Any, error: BaseException | None) -> None:
                 loop.call_soon_threadsafe(settle, result, error)
@@ -392,9 +393,9 @@ def _start(
     call.task = where.loop.create_task(run(), name=call.name, context=context)
 
 
-def _ends(error: BaseException) -> bool:
-    """Whether the error would end a loop that it is raised on."""
-    return not isinstance(error, Exception)
+def _is_unraisable(error: BaseException) -> bool:
+    """Whether the error would end a loop that it is raised on, or no future can have it."""
+    return not isinstance(error, Exception) or isinstance(error, StopIteration)
 
 
 def _describe(error: BaseException) -> str:
@@ -405,5 +406,8 @@ def _describe(error: BaseException) -> str:
         if "rebaser_server" not in each.filename
     ][-_FRAMES:]
     where = ", ".join(f"{each.filename}:{each.lineno} in {each.name}" for each in frames)
-    said = str(error)
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - others' code, as all of the error is
+        said = "its text cannot be read"
     return f"{type(error).__name__}{': ' if said else ''}{said}{f' (at {where})' if where else ''}"

@@ -351,6 +351,33 @@ async def test_a_task_that_a_call_left_behind_blocks_others_for_no_longer_than_a
         forever.set()
 
 
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("error", [StopIteration, Unreadable])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+async def test_an_error_that_no_future_or_log_takes_fails_its_call_at_once(
+    working: Working, error: type[Exception], is_wrapped: bool
+) -> None:
+    service = order_service(timeout=3600)
+
+    @service.handler
+    def fail(ctx: Context[Order]) -> None:
+        raise error
+
+    if is_wrapped:
+
+        @service.wrap
+        async def around(ctx: Any, handler: str, call_next: Callable[[], Awaitable[Any]]) -> Any:
+            return await call_next()
+
+    async with working.worker(service):
+        with pytest.raises(RequestDead, match=error.__name__):
+            await working.key("orders", "o-17").call("fail")
+
+
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, RecursionError])
 @pytest.mark.parametrize("kind", ["async def", "def"])
 async def test_what_a_handler_raises_ends_that_call_alone(
