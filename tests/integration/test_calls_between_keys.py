@@ -241,10 +241,6 @@ async def test_a_target_that_is_full_holds_up_no_calls_to_others_and_no_timers(
     deployment: Deployment,
 ) -> None:
     """O2 is of one target. What is for the full one waits, and what is behind it for the same."""
-    queue = QueueSettings(requests=100)  # a tenth for each key
-    await deployment.js.delete_stream(deployment.streams.requests_stream)
-    settings = deployment.settings.model_copy(update={"queue": queue})
-    assert await prepare(deployment.js, settings) == []
     working, words = Working(deployment), [str(number) for number in range(5)]
     full, teller, room = (Room(working, name) for name in ("full", "teller", "r-1"))
     rooms = room_service()
@@ -256,13 +252,49 @@ async def test_a_target_that_is_full_holds_up_no_calls_to_others_and_no_timers(
             ctx.to("r-1").send("hear", word)
         ctx.send("hear", "rung", after=0.5)
 
-    async with working.worker(rooms, queue=queue):
-        for _ in range(10):
-            await full.send(handler="hear", arguments=["of a newer version"], service_version=2)
+    async with working.worker(rooms, queue=await _limited(deployment)):
+        await _fill(full)
         await teller.key.call("tell_all")
 
         await eventually(lambda: _is(room.words(), words))
         await eventually(lambda: _is(teller.words(), ["rung"]))
+
+
+async def test_keys_that_wait_for_one_that_is_full_leave_their_slots_to_others(
+    deployment: Deployment,
+) -> None:
+    """W14: else as many as there are slots hold up all, and the full one, which needs a slot."""
+    working = Working(deployment)
+    full, tellers = Room(working, "full"), [Room(working, f"teller-{n}") for n in range(3)]
+    others = [Room(working, f"r-{number}") for number in range(3)]
+    async with working.worker(room_service(), queue=await _limited(deployment), concurrency=4):
+        await _fill(full)
+        for teller in tellers:
+            await teller.key.call("tell", "full", ["never"])
+        for other in others:
+            await other.send(handler="hear", arguments=["one"])
+
+        for other in others:
+            await eventually(lambda other=other: _has_state(other))
+        assert [await _sending(teller) for teller in tellers] == [1] * 3
+
+
+async def _limited(deployment: Deployment) -> QueueSettings:
+    """Streams whose change sets have ten requests at most."""
+    queue = QueueSettings(requests=100)  # a tenth for each key
+    await deployment.js.delete_stream(deployment.streams.requests_stream)
+    settings = deployment.settings.model_copy(update={"queue": queue})
+    assert await prepare(deployment.js, settings) == []
+    return queue
+
+
+async def _fill(room: Room) -> None:
+    for _ in range(10):
+        await room.send(handler="hear", arguments=["of a newer version"], service_version=2)
+
+
+async def _has_state(room: Room) -> bool:
+    return (await room.key.state()).value is not None
 
 
 async def test_a_call_that_is_not_confirmed_is_sent_again(working: Working) -> None:
