@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
 from rebaser_core.calls import key_of, service_id
+from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
@@ -153,6 +154,29 @@ async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Workin
             return [each.name for each in found] == ["o-17"]
 
         await eventually(is_found)
+
+
+@pytest.mark.parametrize("stored", [b'{"v9": {}}', b"{", b""], ids=["newer", "malformed", "empty"])
+async def test_records_that_a_worker_cannot_read_end_none(working: Working, stored: bytes) -> None:
+    """People lack a name then; calls need none."""
+    streams, order = working.deployment.streams, working.key("orders", "o-17")
+    async with working.worker(order_service()):
+        assert await order.call("add", "cup") == 1
+    bucket, service = KeyValue(streams.js, streams.change_sets_bucket), service_id("orders")
+    described = f"{service}.service.description"
+    was = await bucket.get(described)
+    for key in (str(service), str(key_of("orders", "o-17")), described):
+        await bucket.put(key, stored)
+
+    async with working.worker(order_service()):
+        await bucket.put(described, was.value)  # for the client, which asks for it
+        assert await order.call("add", "saucer") == 2
+        await working.key("orders", "o-18").call("add", "cup")
+        await eventually(lambda: _is_there(bucket, str(key_of("orders", "o-18"))))
+
+
+async def _is_there(bucket: KeyValue, key: str) -> bool:
+    return key in await bucket.keys(key)
 
 
 async def test_calls_are_counted_by_handler_and_outcome(working: Working) -> None:
