@@ -385,7 +385,7 @@ class Unreadable(Exception):
 async def test_an_error_that_no_future_or_log_takes_fails_its_call_at_once(
     working: Working, error: type[Exception], is_wrapped: bool
 ) -> None:
-    service = order_service(timeout=3600)
+    service = order_service(timeout=3)
 
     @service.handler
     def fail(ctx: Context[Order]) -> None:
