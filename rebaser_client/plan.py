@@ -218,16 +218,36 @@ async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False)
         return build_plan(draft, known, taken, prune=True, behind=every, functions=functions)
     named = await read_named(change_set, _names_in(draft))
     existing = {value.name: value for value in named if value.name is not None}
-    new = [name for name in draft.definitions if name not in existing]
-    clashing = await read_named(change_set, (_derived_id("value", name) for name in new))
+    taken = await _read_new(change_set, draft, existing)
     rewired = _is_rewired(draft, existing)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
-    taken = {value.id for value in clashing}
     given = (name for name, each in draft.definitions.items() if isinstance(each, Source))
     inputs = filter(None, (existing[name].input_ids() for name in given if name in existing))
     for value in await read_named(change_set, next(inputs, [])[: _SHOWN + 1]):
         existing[value.name or value.id] = value  # for the error that names them
     return build_plan(draft, existing, taken, behind=behind, functions=functions)
+
+
+async def _read_new(
+    change_set: ReadsValues, draft: Draft, existing: dict[str, ValueSnapshot]
+) -> set[str]:
+    """Return the ids that new values of the draft cannot have, since others do.
+
+    Values of the draft that another program put meanwhile are added to `existing`.
+    """
+    taken = set[str]()
+    ids = {new_value_id(name): name for name in draft.definitions if name not in existing}
+    while ids:
+        found = [each for each in await read_named(change_set, ids) if each.id in ids]
+        for value in found:
+            name = ids[value.id]
+            if value.name == name:
+                existing[name] = value
+            else:  # it was given another name since it was put
+                taken.add(value.id)
+        others = (ids[value.id] for value in found if value.id in taken)
+        ids = {new_value_id(name, taken): name for name in others}
+    return taken
 
 
 async def _read_behind(

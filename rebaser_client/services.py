@@ -168,7 +168,10 @@ class KeyHandle:
         self.service: Final = service
         self.key: Final = key
         self._sender = sender
-        self._change_set = key_of(service.name, key)
+        try:
+            self._change_set = key_of(service.name, key)
+        except (UnicodeEncodeError, AttributeError):  # half of a surrogate pair, or no text
+            raise MalformedMessage(f"{key!r:.80} of {service.name!r:.80} is no name") from None
         try:  # the one check of both names; the request of a call is built without
             CallRequestV1(
                 id=RequestId(),

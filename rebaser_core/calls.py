@@ -138,6 +138,8 @@ def timer_change(
         )
     except ValidationError as error:
         raise MalformedMessage(f"timer: {first_error(error)}") from None
+    except OverflowError:
+        raise MalformedMessage("timer: no calendar has that time") from None
 
 
 class Firing(WireModel):

@@ -10,7 +10,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.calls import key_of, service_id
-from rebaser_core.errors import AlreadyRegistered
+from rebaser_core.errors import AlreadyRegistered, MessageError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, WorkspaceRecordV1, now
@@ -95,11 +95,15 @@ class Directory:
             head=key_of(service.name, "").change_set_id,
             created_at=now(),
         )
+        # Another workspace may have these very ids, or a newer release have written the records.
         try:
             await self._registry.create_workspace(record)
-        except AlreadyRegistered as error:  # another workspace has these very ids
+        except (AlreadyRegistered, MessageError) as error:
             log.error("service not entered", service=service.name, reason=str(error))
-        await self._registry.put_service(service.describe())
+        try:
+            await self._registry.put_service(service.describe())
+        except MessageError as error:
+            log.error("service not described", service=service.name, reason=str(error))
 
     async def _enter(self, name: Name) -> None:
         change_set = key_of(*name)
@@ -115,3 +119,5 @@ class Directory:
             await self._registry.create_change_set(record)
         except AlreadyRegistered:  # closed or deleted since
             return
+        except MessageError as error:
+            log.error("key not entered", service=name[0], key=name[1], reason=str(error))

@@ -13,9 +13,10 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -30,6 +31,10 @@ _BLOCKED_AFTER: Final = 1.0
 """Seconds after which a handler that blocks the loop of handlers is named in the log."""
 _FRAMES: Final = 5
 """Number of places of a traceback that an error names, the last ones."""
+
+
+_CALL: Final[ContextVar[str]] = ContextVar("call")
+"""Name of the call whose code runs; tasks that this code begins have it, too."""
 
 
 class HandlerFailed(Exception):
@@ -60,10 +65,13 @@ class _Loop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.loop.set_task_factory(self._task)
+        self._callers: WeakKeyDictionary[asyncio.Task[Any], str] = WeakKeyDictionary()
+        """Names of the calls that began the tasks of this loop."""
         self.silent_since: float | None = None
         """Time at which it was asked to answer, unless it has."""
-        self.blamed = ""
-        """Task that the log named last, for blocking this loop."""
+        self.blamed: str | None = None
+        """Call that the log named last, for blocking this loop."""
         self._waiting: deque[Callable[[], object]] = deque()
         self._is_woken = False
         threading.Thread(target=self._run, name="handlers", daemon=True).start()
@@ -100,11 +108,19 @@ class _Loop:
     def _answer(self) -> None:
         self.silent_since = None
 
+    def _task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, /, **options: Any
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        context = options.get("context") or copy_context()
+        self._callers[task] = context.get(_CALL, "")
+        return task
+
     @property
     def running(self) -> str:
-        """Name of the task whose code runs at this moment; empty if none does."""
+        """Name of the call whose task runs at this moment; empty if no call's does."""
         task = asyncio.current_task(self.loop)
-        return "" if task is None else task.get_name()
+        return "" if task is None else self._callers.get(task, "")
 
     def stop(self) -> None:
         """End it once the code that it runs lets it turn; its other calls are cancelled."""
@@ -256,7 +272,8 @@ class HandlerExecution:
                 if error is None:
                     done.set_result(result)
                 else:
-                    done.set_exception(HandlerFailed(_describe(error)) if _ends(error) else error)
+                    unraisable = _is_unraisable(error)
+                    done.set_exception(HandlerFailed(_describe(error)) if unraisable else error)
 
             def end(result: Any, error: BaseException | None) -> None:
                 loop.call_soon_threadsafe(settle, result, error)
@@ -292,23 +309,33 @@ class HandlerExecution:
         if since is None or now - since < _BLOCKED_AFTER:
             return
         culprit = loop.running
+        named = culprit or "a callback"
         if loop.blamed != culprit:
             loop.blamed = culprit
             log.warning(
                 "handler blocks the loop of handlers",
-                handler=culprit,
+                handler=named,
                 remedy="declare it with `def`, or await what it waits for",
             )
         calls = [each for each in self._calls if each.loop is loop]
-        if not any(each.name == culprit and each.until <= now for each in calls):
+        if any(each.name == culprit for each in calls):
+            is_over = any(each.name == culprit and each.until <= now for each in calls)
+        else:
+            # A callback, or a task that a call left behind. It may be over in a moment, and other
+            # code run: the loop is left once it was silent for as long as a call on it may take.
+            silent = now - since
+            is_over = any(each.until <= now and silent >= each.handler.timeout for each in calls)
+        if not is_over:
             return
-        log.error("loop of handlers left", blocked_by=culprit, calls=len(calls))
+        log.error("loop of handlers left", blocked_by=named, calls=len(calls))
         if self._on is loop:
             self._on = None
         loop.stop()
         for call in calls:
-            if call.name != culprit and not call.outcome.done():
-                held_up = HandlerHeldUp(f"{culprit} blocked the loop of handlers")
+            if not culprit and call.until <= now:
+                self._end_late(call)  # it is not known whose callback it is
+            elif call.name != culprit and not call.outcome.done():
+                held_up = HandlerHeldUp(f"{named} blocked the loop of handlers")
                 call.outcome.set_exception(held_up)
 
     def _end_late(self, call: _Call) -> None:
@@ -362,12 +389,13 @@ def _start(
         else:
             end(result, None)
 
+    context.run(_CALL.set, call.name)
     call.task = where.loop.create_task(run(), name=call.name, context=context)
 
 
-def _ends(error: BaseException) -> bool:
-    """Whether the error would end a loop that it is raised on."""
-    return not isinstance(error, Exception)
+def _is_unraisable(error: BaseException) -> bool:
+    """Whether the error would end a loop that it is raised on, or no future can have it."""
+    return not isinstance(error, Exception) or isinstance(error, StopIteration)
 
 
 def _describe(error: BaseException) -> str:
@@ -378,5 +406,8 @@ def _describe(error: BaseException) -> str:
         if "rebaser_server" not in each.filename
     ][-_FRAMES:]
     where = ", ".join(f"{each.filename}:{each.lineno} in {each.name}" for each in frames)
-    said = str(error)
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - others' code, as all of the error is
+        said = "its text cannot be read"
     return f"{type(error).__name__}{': ' if said else ''}{said}{f' (at {where})' if where else ''}"

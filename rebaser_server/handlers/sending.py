@@ -165,14 +165,18 @@ class SendJob(Job):
         for call in self.calls:
             targets.setdefault((call.service, call.key), []).append(call)
         permits, done = asyncio.Semaphore(_AT_ONCE), count(1)
+        full: list[QueueFull] = []
 
         async def send(calls: Sequence[Outgoing]) -> None:
             # O2: one after the other: a target that heard a later call takes an earlier one for a
             # repetition.
             async with permits:
-                for call in calls:
-                    await self._send(call)
-                    progress.record(next(done))
+                try:
+                    for call in calls:
+                        await self._send(call)
+                        progress.record(next(done))
+                except QueueFull as error:  # this target's queue: the others get what is theirs
+                    full.append(error)
 
         async def arm(name: str, timer: Timer) -> None:
             async with permits:
@@ -182,6 +186,8 @@ class SendJob(Job):
         work += [arm(name, timer) for name, timer in self.timers]
         try:
             await _all(work)
+            if full:
+                raise full[0]
         except (NotConfirmed, QueueFull, JetStreamError, OSError) as error:
             raise EvaluatorAway(f"calls wait to be sent: {error}") from error
         return Sent(self.affected)
@@ -403,6 +409,10 @@ class Alarms:
                 except (NotConfirmed, QueueFull, OSError) as error:
                     log.warning("timer's call waits", error=str(error))
                     await ring.nak(delay=_RETRY_DELAY)
+                except (ValueError, LookupError, TypeError, OverflowError):
+                    # Dropped: it would end this worker, and the next one that takes it.
+                    log.exception("alarm cannot be read", subject=ring.subject)
+                    await ring.ack()
 
     async def _ring(self, ring: Delivery, seals: Seals) -> None:
         said = json.loads(ring.payload)

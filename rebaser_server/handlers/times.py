@@ -13,6 +13,7 @@ from rebaser_server.handlers.service import CallRefused
 _FIELDS: Final = 5
 _LONGEST_CRON: Final = 500
 _LONGEST: Final = timedelta(days=366 * 100)
+_EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)
 LATE: Final = timedelta(minutes=1)
 """Time behind which a call of `every` counts as missed: NATS calls within a second or two."""
 
@@ -31,12 +32,23 @@ def first_time(change: TimerChange, now: datetime) -> str:
     if change.zone is not None:
         raise CallRefused(f"timer {change.name}: a zone is for `every`; `at` has one of its own")
     if change.at is not None:
-        return change.at
+        return _only_time(change.name, change.at, now)
     if change.after is None:
         raise CallRefused(f"timer {change.name}: one of at, after and every says when")
     if change.after > _LONGEST.total_seconds():
         raise CallRefused(f"timer {change.name}: {change.after:g} s are more than a hundred years")
     return utc_text(now + timedelta(seconds=change.after))
+
+
+def _only_time(name: str, at: str, now: datetime) -> str:
+    try:
+        moment = time_of(at)
+    except ValueError:
+        raise CallRefused(f"timer {name}: there is no time {at!r}") from None
+    if moment - now > _LONGEST:  # NATS would call at once: it counts nanoseconds up to 2262
+        raise CallRefused(f"timer {name}: {at} is more than a hundred years ahead")
+    # All that is past calls at once, and neither ids nor alarms have a time before 1970.
+    return utc_text(now if moment < _EARLIEST else moment)
 
 
 def next_time(every: str, zone: str | None, after: datetime) -> str | None:

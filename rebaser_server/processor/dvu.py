@@ -305,6 +305,8 @@ class DvuScheduler:
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
         self._postponed = 0
         """Attempts in a row that came to nothing because the evaluator was away, or ended."""
+        self.is_postponed = False
+        """Whether the update that is due waits for what is away: nothing is in hand."""
         self.wakeup = Wakeup()
         """Set when an update may be due, which `run` sees to."""
         self._backoff_skipped = asyncio.Event()
@@ -446,7 +448,7 @@ class DvuScheduler:
             return
         if is_transient(error):  # the store is away or full
             log.warning("dvu postponed", reason=reason)
-            await self._backoff(STORE_DELAY)
+            await self._wait_for_what_is_away(STORE_DELAY)
             return
         failures = self._ownership.state.control.dvu_failures + 1
         is_known = isinstance(error, JobFailed)
@@ -469,7 +471,7 @@ class DvuScheduler:
         failures = self._ownership.state.control.dvu_failures
         log.error("dvu postponed", reason=reason, attempts=self._postponed)
         await self._publish(ActivityKind.DVU_FAILED, claim, reason=reason, failures=failures)
-        await self._backoff(retry_delay(self._postponed))
+        await self._wait_for_what_is_away(retry_delay(self._postponed))
 
     async def _give_up(self, update: ClaimedUpdate, reason: str) -> bool:
         """Fail the values that were not computed; if not even that works, the update stays due."""
@@ -490,6 +492,13 @@ class DvuScheduler:
             log.exception("dvu give-up failed")
             return False
         return True
+
+    async def _wait_for_what_is_away(self, delay: float) -> None:
+        self.is_postponed = True
+        try:
+            await self._backoff(delay)
+        finally:
+            self.is_postponed = False
 
     async def _backoff(self, delay: float) -> None:
         """Return after `delay` seconds, or once a recomputation was requested."""

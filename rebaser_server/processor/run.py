@@ -28,12 +28,13 @@ from rebaser_server.errors import (
     NotRetained,
     Preempted,
     Resumed,
+    RetryLater,
     RunEnded,
 )
 from rebaser_server.processor.application import POLL_EVERY, Companion
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.context import RunContext, Services
-from rebaser_server.processor.dvu import DvuScheduler
+from rebaser_server.processor.dvu import STORE_DELAY, DvuScheduler
 from rebaser_server.processor.ownership import CommittedEntry, Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import RequestQueue, StoredRequests, announced_request
 from rebaser_server.processor.requests import RequestHandler
@@ -157,6 +158,9 @@ class ChangeSetRun:
                 return False  # the change set that it waits for may need this slot
             elif self._is_idle():
                 return True  # W10
+            if self._dvu.is_postponed and self._slot.is_wanted:
+                # W14: what it waits for may need this slot. The task stays, and tells of the work.
+                raise RetryLater("an update waits, and others need the slot", STORE_DELAY)
 
     async def _next_requests(self) -> list[Delivery]:
         """Return the next requests; none after the quiet period, or if another needs the slot."""
@@ -207,7 +211,8 @@ class ChangeSetRun:
     def _has_work(self) -> bool:
         companion = self._companion
         is_working = companion is not None and companion.busy and not companion.awaits_another
-        return self._ownership.state.control.dvu_due or is_working
+        is_due = self._ownership.state.control.dvu_due and not self._dvu.is_postponed
+        return is_due or is_working
 
     def _must_yield(self) -> bool:
         """Whether to give up the slot so that head can run."""
@@ -410,7 +415,8 @@ async def process(
 
     Raises:
         Interrupted: a stop was asked for.
-        RetryLater: the request at the head of the queue cannot be handled now.
+        RetryLater: the request at the head of the queue cannot be handled now, or the update that
+            is due waits for what is away, and others need the slot.
         Fenced: another run owns the change set.
         HistoryInconsistent: log, stream and store contradict each other; nothing was touched.
     """

@@ -1,6 +1,7 @@
 """Calls between keys, through a real NATS: O1 to O5, in the log and on the wire."""
 
 import asyncio
+import json
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +20,8 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.handlers import Context, Reject, Service, sending
 from rebaser_server.handlers.content import KeyContent, Timer
 from rebaser_server.handlers.sending import Alarms
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import QueueSettings
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.workers import Working
@@ -234,6 +237,66 @@ async def test_calls_to_one_target_are_sent_one_after_the_other(working: Working
             assert await room.words() == words
 
 
+async def test_a_target_that_is_full_holds_up_no_calls_to_others_and_no_timers(
+    deployment: Deployment,
+) -> None:
+    """O2 is of one target. What is for the full one waits, and what is behind it for the same."""
+    working, words = Working(deployment), [str(number) for number in range(5)]
+    full, teller, room = (Room(working, name) for name in ("full", "teller", "r-1"))
+    rooms = room_service()
+
+    @rooms.handler
+    def tell_all(ctx: Context[Any]) -> None:
+        ctx.to("full").send("hear", "never")
+        for word in words:
+            ctx.to("r-1").send("hear", word)
+        ctx.send("hear", "rung", after=0.5)
+
+    async with working.worker(rooms, queue=await _limited(deployment)):
+        await _fill(full)
+        await teller.key.call("tell_all")
+
+        await eventually(lambda: _is(room.words(), words))
+        await eventually(lambda: _is(teller.words(), ["rung"]))
+
+
+async def test_keys_that_wait_for_one_that_is_full_leave_their_slots_to_others(
+    deployment: Deployment,
+) -> None:
+    """W14: else as many as there are slots hold up all, and the full one, which needs a slot."""
+    working = Working(deployment)
+    full, tellers = Room(working, "full"), [Room(working, f"teller-{n}") for n in range(3)]
+    others = [Room(working, f"r-{number}") for number in range(3)]
+    async with working.worker(room_service(), queue=await _limited(deployment), concurrency=4):
+        await _fill(full)
+        for teller in tellers:
+            await teller.key.call("tell", "full", ["never"])
+        for other in others:
+            await other.send(handler="hear", arguments=["one"])
+
+        for other in others:
+            await eventually(lambda other=other: _has_state(other))
+        assert [await _sending(teller) for teller in tellers] == [1] * 3
+
+
+async def _limited(deployment: Deployment) -> QueueSettings:
+    """Streams whose change sets have ten requests at most."""
+    queue = QueueSettings(requests=100)  # a tenth for each key
+    await deployment.js.delete_stream(deployment.streams.requests_stream)
+    settings = deployment.settings.model_copy(update={"queue": queue})
+    assert await prepare(deployment.js, settings) == []
+    return queue
+
+
+async def _fill(room: Room) -> None:
+    for _ in range(10):
+        await room.send(handler="hear", arguments=["of a newer version"], service_version=2)
+
+
+async def _has_state(room: Room) -> bool:
+    return (await room.key.state()).value is not None
+
+
 async def test_a_call_that_is_not_confirmed_is_sent_again(working: Working) -> None:
     """O3: whatever NATS had of it; the key has it until then."""
     real, tries = sending.publish_call, []
@@ -321,6 +384,34 @@ async def test_a_timer_that_is_set_to_a_time_that_rang_calls_again(working: Work
             await eventually(lambda number=number: _is(room.words(), ["rung"] * number))
 
 
+async def test_a_time_before_all_clocks_calls_at_once_and_ends_no_worker(working: Working) -> None:
+    """NATS keeps 64 bits of nanoseconds, and ids have no time before 1970."""
+    async with working.worker(room_service()):
+        room = Room(working, "r-1")
+        for year in (1960, 1):
+            await room.key.send("hear", str(year), at=datetime(year, 1, 1, tzinfo=UTC))
+            await eventually(lambda year=year: _is_heard(room, str(year)))
+        await room.key.send("hear", "later", after=0.5)
+
+        await eventually(lambda: _is(room.words(), ["1960", "1", "later"]))
+
+
+async def test_an_alarm_that_cannot_be_read_holds_up_no_other(working: Working) -> None:
+    """It is dropped: a worker that ended at it would leave it to end the next one."""
+    streams, js = working.deployment.streams, working.deployment.js
+    room = Room(working, "r-1")
+    names = {"service": "rooms", "key": "r-1", "name": "t", "setBy": 1}
+    async with working.worker(room_service()):
+        await room.key.send("hear", "first", after=0)
+        await eventually(lambda: _is(room.words(), ["first"]))
+        for said in ({}, names, names | {"at": "1960-01-01T00:00:00Z"}, names | {"at": "soon"}):
+            subject = streams.join("rebaser.ringing", *key_of("rooms", "r-1"))
+            await js.publish(subject, json.dumps(said).encode())
+        await room.key.send("hear", "later", after=0.5)
+
+        await eventually(lambda: _is(room.words(), ["first", "later"]))
+
+
 @pytest.mark.parametrize("loss", ["purged", "deleted"])
 async def test_an_alarm_that_nats_lost_is_set_again_once_its_key_is_called(
     working: Working, loss: str
@@ -342,6 +433,10 @@ async def test_an_alarm_that_nats_lost_is_set_again_once_its_key_is_called(
 
     later = Alarms(working.deployment.streams)._subject(key_of("rooms", "r-1"), "later")
     assert alarm == later
+
+
+async def _is_heard(room: Room, word: str) -> bool:
+    return word in await room.words()
 
 
 async def _sending(room: Room) -> int:

@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from structlog.testing import capture_logs
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead
 from rebaser_core.calls import key_of, service_id
+from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
@@ -156,6 +156,29 @@ async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Workin
         await eventually(is_found)
 
 
+@pytest.mark.parametrize("stored", [b'{"v9": {}}', b"{", b""], ids=["newer", "malformed", "empty"])
+async def test_records_that_a_worker_cannot_read_end_none(working: Working, stored: bytes) -> None:
+    """People lack a name then; calls need none."""
+    streams, order = working.deployment.streams, working.key("orders", "o-17")
+    async with working.worker(order_service()):
+        assert await order.call("add", "cup") == 1
+    bucket, service = KeyValue(streams.js, streams.change_sets_bucket), service_id("orders")
+    described = f"{service}.service.description"
+    was = await bucket.get(described)
+    for key in (str(service), str(key_of("orders", "o-17")), described):
+        await bucket.put(key, stored)
+
+    async with working.worker(order_service()):
+        await bucket.put(described, was.value)  # for the client, which asks for it
+        assert await order.call("add", "saucer") == 2
+        await working.key("orders", "o-18").call("add", "cup")
+        await eventually(lambda: _is_there(bucket, str(key_of("orders", "o-18"))))
+
+
+async def _is_there(bucket: KeyValue, key: str) -> bool:
+    return key in await bucket.keys(key)
+
+
 async def test_calls_are_counted_by_handler_and_outcome(working: Working) -> None:
     """A handler that no service declares, of which callers name any number, has one count."""
     service = order_service("metered")
@@ -265,27 +288,118 @@ async def test_an_async_handler_and_one_in_a_thread_that_never_return_fail_alone
         forever.set()
 
 
-async def test_a_handler_that_blocks_its_loop_fails_and_others_go_on(working: Working) -> None:
-    service = order_service(timeout=1)
+async def of_its_own(block: Callable[[], object]) -> None:
+    block()
+
+
+async def in_a_child_task(block: Callable[[], object]) -> None:
+    await asyncio.gather(of_its_own(block), asyncio.sleep(3600))
+
+
+async def in_a_callback(block: Callable[[], object]) -> None:
+    asyncio.get_running_loop().call_soon(block)
+    await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("how", [of_its_own, in_a_child_task, in_a_callback])
+async def test_a_handler_that_blocks_its_loop_fails_and_others_go_on(
+    working: Working, how: Callable[[Callable[[], object]], Awaitable[None]]
+) -> None:
+    service, forever = order_service(timeout=1), threading.Event()
 
     @service.handler
     async def block(ctx: Context[Order]) -> None:
-        time.sleep(5)  # noqa: ASYNC251 - the fault
+        await how(forever.wait)
 
-    with capture_logs() as logged:
-        async with working.worker(service):
+    try:
+        with capture_logs() as logged:
+            async with working.worker(service):
+                blocking = asyncio.create_task(working.key("orders", "bad").call("block"))
+                with pytest.raises(RequestDead, match="took longer than 1 s"):
+                    await blocking
+                others = [
+                    working.key("orders", f"o-{number}").call("add", "cup") for number in range(5)
+                ]
+                assert await asyncio.gather(*others) == [1] * 5
+    finally:
+        forever.set()
+
+    named = [each for each in logged if each["event"] == "handler blocks the loop of handlers"]
+    assert named
+    who = "a callback" if how is in_a_callback else "block"
+    assert all(who in each["handler"] for each in named)
+
+
+@pytest.mark.parametrize("how", [of_its_own, in_a_child_task])
+async def test_calls_beside_one_that_blocks_their_loop_are_made_again_and_count_nothing(
+    working: Working, how: Callable[[Callable[[], object]], Awaitable[None]]
+) -> None:
+    service, began, forever = order_service(timeout=1), threading.Event(), threading.Event()
+
+    @service.handler
+    async def block(ctx: Context[Order]) -> None:
+        began.set()
+        await how(forever.wait)
+
+    try:
+        async with working.worker(service, max_attempts=1):
             blocking = asyncio.create_task(working.key("orders", "bad").call("block"))
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(began.wait)
             others = [
                 working.key("orders", f"o-{number}").call("add", "cup") for number in range(5)
             ]
             assert await asyncio.gather(*others) == [1] * 5
             with pytest.raises(RequestDead, match="took longer than 1 s"):
                 await blocking
+    finally:
+        forever.set()
 
-    named = [each for each in logged if each["event"] == "handler blocks the loop of handlers"]
-    assert named
-    assert all("block" in each["handler"] for each in named)
+
+async def test_a_task_that_a_call_left_behind_blocks_others_for_no_longer_than_a_call_may_take(
+    working: Working,
+) -> None:
+    service, forever, left = order_service(timeout=1), threading.Event(), set[Any]()
+
+    @service.handler
+    async def leave(ctx: Context[Order]) -> None:
+        left.add(asyncio.create_task(of_its_own(forever.wait)))
+
+    try:
+        async with working.worker(service, max_attempts=1):
+            await working.key("orders", "bad").call("leave")
+            others = [
+                working.key("orders", f"o-{number}").call("add", "cup") for number in range(5)
+            ]
+            assert await asyncio.gather(*others) == [1] * 5
+    finally:
+        forever.set()
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("error", [StopIteration, Unreadable])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+async def test_an_error_that_no_future_or_log_takes_fails_its_call_at_once(
+    working: Working, error: type[Exception], is_wrapped: bool
+) -> None:
+    service = order_service(timeout=3)
+
+    @service.handler
+    def fail(ctx: Context[Order]) -> None:
+        raise error
+
+    if is_wrapped:
+
+        @service.wrap
+        async def around(ctx: Any, handler: str, call_next: Callable[[], Awaitable[Any]]) -> Any:
+            return await call_next()
+
+    async with working.worker(service):
+        with pytest.raises(RequestDead, match=error.__name__):
+            await working.key("orders", "o-17").call("fail")
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, RecursionError])

@@ -4,9 +4,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rebaser_client import Draft
+from rebaser_client.change_set import ChangeSetHandle
+from rebaser_client.plan import compare, new_value_id
+from rebaser_client.reader import ValueSet
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 
@@ -239,3 +244,49 @@ async def test_values_of_a_function_are_computed_again_by_its_name(
     assert refused.code != 0
     assert "no value is called 'doubel', and no function" in refused.err
     assert "there is 'double'" in refused.err
+
+
+async def test_a_new_value_takes_the_id_of_no_value_that_was_given_another_name(
+    deployment: Deployment,
+) -> None:
+    """Ids of new values follow from their names, and values may have got others since."""
+    await deployment.start()
+    shop = await deployment.client.workspace("shop").create()
+    once = new_value_id("net")
+    twice = new_value_id("net", [once])
+    for value_id, name in ((once, "old"), (twice, "older")):
+        await shop.enqueue([{"putValue": {"valueId": value_id, "name": name, "value": name}}])
+    draft = Draft()
+    draft.source("net", 1)
+
+    await shop.load(draft)
+
+    values = await shop.values()
+    assert {value.name: value.value for value in values.values()} == {
+        "old": "old",
+        "older": "older",
+        "net": 1,
+    }
+
+
+async def test_what_another_program_loads_while_a_plan_is_made_is_there_once(
+    deployment: Deployment,
+) -> None:
+    await deployment.start()
+    shop = await deployment.client.workspace("shop").create()
+    draft = Draft()
+    draft.source("net", 1)
+
+    class Reading(ChangeSetHandle):
+        """A change set that another program loads behind the first read."""
+
+        async def values(self, *names: str, **options: Any) -> ValueSet:
+            read = await super().values(*names, **options)
+            await shop.load(draft)
+            return read
+
+    reading = Reading(shop._sender, shop._workspaces, await shop.ids())
+    plan = await compare(reading, draft)
+    await shop.load(plan)
+
+    assert [value.name for value in (await shop.values()).values()] == ["net"]

@@ -1,7 +1,7 @@
 """What a client of services refuses before it sends anything, and the bytes of a call."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -158,3 +158,28 @@ async def test_no_call_is_sent_to_what_cannot_be_a_handler(handler: str) -> None
     """A worker could not read it, and it would end in the dead letters."""
     with pytest.raises(MalformedMessage, match="is no name of a handler"):
         await key().call(handler)
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "x" * 201, "a\nb", 17, None])
+def test_what_is_no_name_of_a_key_is_malformed(name: Any) -> None:
+    service = key().service
+
+    with pytest.raises(MalformedMessage):
+        service.key(name)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))},
+        {"at": datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))},
+        {"after": 10**400},
+        {"after": float("nan")},
+    ],
+    ids=["late", "early", "long", "nan"],
+)
+async def test_a_time_that_no_calendar_has_is_malformed_and_nothing_is_sent(
+    when: dict[str, Any],
+) -> None:
+    with pytest.raises(MalformedMessage, match="timer: "):
+        await key().send("add", "cup", **when)

@@ -17,6 +17,8 @@ NOW = datetime(2026, 3, 28, 23, 30, 1, 500_000, tzinfo=UTC)
         ({"after": 1.5}, "2026-03-28T23:30:03.000Z"),
         ({"after": 0}, "2026-03-28T23:30:01.500Z"),
         ({"at": "2020-01-01T00:00:00.000Z"}, "2020-01-01T00:00:00.000Z"),
+        ({"at": "1969-12-31T23:59:59Z"}, "2026-03-28T23:30:01.500Z"),
+        ({"at": "0001-01-01T00:00:00Z"}, "2026-03-28T23:30:01.500Z"),
         ({"every": "*/15 * * * *"}, "2026-03-28T23:45:00.000Z"),
         ({"every": "0 12 * * *", "zone": "America/New_York"}, "2026-03-29T16:00:00.000Z"),
     ],
@@ -49,6 +51,8 @@ def test_the_next_time_is_behind_the_one_that_it_follows() -> None:
     [
         ({}, "one of at, after and every"),
         ({"after": 4e9}, "more than a hundred years"),
+        ({"at": "9999-12-31T23:59:59.999Z"}, "more than a hundred years"),
+        ({"at": "2027-02-30T09:00:00Z"}, "there is no time '2027-02-30T09:00:00Z'"),
         ({"after": 1, "zone": "UTC"}, "a zone is for `every`"),
         ({"every": "* * * *"}, "has not five fields"),
         ({"every": "* * * * Blursday"}, "is no cron"),
