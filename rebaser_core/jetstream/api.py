@@ -399,7 +399,8 @@ class JetStreamApi(JetStreamRequests):
 
         Raises:
             StreamNotFound: there is none of that name.
-            NotListed: NATS is not done with a page in time.
+            NotListed: NATS is not done with a page in time. One subject is asked for like anything
+                else: `NatsUnreachable`.
         """
         if subjects_filter is None:
             return _read_stream_info(await self.request(f"STREAM.INFO.{name}"))
@@ -416,6 +417,8 @@ class JetStreamApi(JetStreamRequests):
                 return _read_stream_info(reply)
 
     async def _subjects_page(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        if not {"*", ">"} & {*body["subjects_filter"].split(".")}:  # one subject is found at once
+            return await self.request(f"STREAM.INFO.{name}", body)
         timeout = max(self.timeout, LISTING_TIMEOUT)
         try:
             return await self.request(f"STREAM.INFO.{name}", body, timeout=timeout)

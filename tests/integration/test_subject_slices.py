@@ -1,12 +1,13 @@
 """Rounds over what waits are bounded: of many change sets each round looks at a part (X1)."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream import JetStream, NotListed, api
+from rebaser_core.jetstream import JetStream, NatsUnreachable, NotListed, api
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.reconciler import Reconciler, StrayRequests, SubjectSlices
 from rebaser_server.ops import status
@@ -136,6 +137,21 @@ async def test_a_list_of_subjects_has_a_limit_of_its_own(deployment: Deployment)
     hurried = JetStream(deployment.nc, timeout=0.001)
 
     assert len(await hurried.stream_subjects(stream)) == len(pending)
+
+
+async def test_one_subject_is_asked_for_like_anything_else(deployment: Deployment) -> None:
+    """NATS finds it at once; so a lost answer is not waited for as long as for a list."""
+    subject = deployment.streams.requests(new_change_sets(1)[0])
+    await deployment.js.publish(subject, b"x")
+    hurried, stream = JetStream(deployment.nc, timeout=0.1), deployment.streams.requests_stream
+
+    assert await hurried.stream_subjects(stream, subject) == {subject: 1}
+    deployment.nats.freeze()
+    with pytest.raises(NatsUnreachable, match=r"within 0\.1 s"):
+        async with asyncio.timeout(30):
+            await hurried.stream_subjects(stream, subject)
+
+    deployment.nats.thaw()
 
 
 async def test_a_list_that_takes_too_long_does_not_blame_the_connection(

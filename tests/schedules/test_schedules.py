@@ -92,6 +92,13 @@ def test_a_refused_call_that_is_sent_again_is_refused_for_good(seed: int) -> Non
     assert any("'outcome': 'refused'" in line for line in verdict.lines())
 
 
+def test_a_stop_waits_for_no_answer_that_was_lost() -> None:
+    """To the question whether a log without a last commit has commits."""
+    verdict = run(5064)
+
+    assert not verdict.violations, verdict.report()
+
+
 def test_a_key_that_two_workers_enter_at_once_ends_neither() -> None:
     """The registry refuses the second one, and does not show the first one's record yet."""
     verdict = run(920, bank=True)
