@@ -4,6 +4,7 @@ Only `files` imports it, where it is needed first.
 """
 
 import errno
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -20,6 +21,9 @@ from pyarrow.fs import (
     S3FileSystem,
     SubTreeFileSystem,
 )
+
+_SECRETS: Final = re.compile(r"(?<=://)[^/\s'\"\\]+@|\?[^\s'\")\\]+")
+"""Parts of a URL in a text that may be secret: user and password, and all parameters."""
 
 _S3: Final = {
     "aws_access_key_id": "access_key",
@@ -104,7 +108,8 @@ def _reaching_store() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    """Return what an error says, without the secrets of the URL that it names."""
+    return _SECRETS.sub("", str(error).partition("\n")[0])
 
 
 class ArrowFiles:

@@ -65,6 +65,17 @@ export function copies(button, text) {
   };
 }
 
+// What scrolls because a table in it is wide can be scrolled by keys, too.
+const sizes = new ResizeObserver((seen) => {
+  for (const { target } of seen) {
+    const box = target.closest("section");
+    if (!box || box.id === "chosen") continue;
+    if (target.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+});
+for (const each of document.querySelectorAll("section table")) sizes.observe(each);
+
 const NOTE = "note"; // the key of the row that says what is left out
 
 function made(key, heads) {
