@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import traceback
+from contextlib import suppress
 from errno import EMFILE
 from pathlib import Path
 from struct import Struct
@@ -60,7 +61,9 @@ def main() -> None:
     evaluate(WorkUnit().encode())  # loads what any unit takes
     gc.collect()
     gc.freeze()  # else each evaluator would copy all this, by its collections of garbage
-    _fork_on_demand(control)
+    # A daemon that dies before it has read all reports resets the connection.
+    with suppress(ConnectionError):
+        _fork_on_demand(control)
 
 
 def _fork_on_demand(control: socket.socket) -> None:
@@ -129,6 +132,8 @@ def _fork(control: socket.socket, ends: int, number: int, channel: int, prints: 
         control.send(REPORT.pack(FORKED, number, os.getpid()))
         control.close()
         _answer_questions(socket.socket(fileno=channel))
+    except ConnectionError:  # the daemon has died; the functions' own errors are answers
+        pass
     except BaseException:  # noqa: BLE001 - it is the last one
         traceback.print_exc()
     finally:
