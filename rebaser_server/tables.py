@@ -168,6 +168,10 @@ class Manifest:
     def handle(self, key: str) -> TableHandle:
         return TableHandle(key, self.content, self.schema_digest, self.rows, self.size)
 
+    def part(self, value: str | None, key: str) -> Part:
+        """Return this table, which lies under that key, as a part of another one."""
+        return Part(value, key, self.rows, self.content, tuple(self.files))
+
     def encode(self) -> bytes:
         files = [] if self.parts else list(map(list, self.files))
         said = asdict(self) | {"files": files}
@@ -502,7 +506,7 @@ class TableFiles:
             except BaseException:
                 self.discard(own)
                 raise
-        return Part(written.value, key, found.rows, found.content, tuple(found.files))
+        return found.part(written.value, key)
 
     def finish_parts(
         self, workspace: str, fields: list[dict[str, Any]], parts: Sequence[tuple[str, WrittenPart]]

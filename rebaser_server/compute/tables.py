@@ -489,9 +489,7 @@ class TableExecutor:
                 if found is None:
                     missing.append(piece)
                     continue
-                parts.append(
-                    Part(piece.value, piece.key, found.rows, found.content, tuple(found.files))
-                )
+                parts.append(found.part(piece.value, piece.key))
                 fields, size = found.fields, size + found.size
         if missing or not parts:
             fields, made = await self._compute_parts(work, missing, self._max_bytes - size)
@@ -523,9 +521,7 @@ class TableExecutor:
             found = await self._bounded(attempt, running, room)
             if only is not None:
                 manifest = await asyncio.to_thread(tables.finish, attempt, found)
-                files = tuple(manifest.files)
-                part = Part(only.value, only.key, manifest.rows, manifest.content, files)
-                return found.fields, [part]
+                return found.fields, [manifest.part(only.value, only.key)]
             made, of_parts = list[Part](), work.parts_of(found, missing)
             for start in range(0, len(of_parts), _PARTS_AT_ONCE):
                 some = of_parts[start : start + _PARTS_AT_ONCE]

@@ -397,7 +397,7 @@ async def test_a_time_before_all_clocks_calls_at_once_and_ends_no_worker(working
 
 
 async def test_an_alarm_that_cannot_be_read_holds_up_no_other(working: Working) -> None:
-    """It is dropped: a worker that ended at it would leave it to end the next one."""
+    """A worker that ended at it would leave it to end the next one."""
     streams, js = working.deployment.streams, working.deployment.js
     room = Room(working, "r-1")
     names = {"service": "rooms", "key": "r-1", "name": "t", "setBy": 1}

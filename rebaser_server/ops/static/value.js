@@ -95,7 +95,7 @@ const KINDS = [["i", 1], ["q", 2], ["b", 3]]; // a comment, a text, a word of SQ
 // The code of a function, unless its name says it; that of a query with its words marked.
 function showCode({ code, func, runtime }) {
   $("code").hidden = !code || code === func || runtime === "builtin";
-  if (code === $("code").dataset.code) return;
+  if ($("code").hidden || code === $("code").dataset.code) return;
   $("code").dataset.code = code;
   const parts = [];
   let end = 0;
@@ -105,7 +105,7 @@ function showCode({ code, func, runtime }) {
     parts.push(lined(code.slice(end, found.index)), part);
     end = found.index + found[0].length;
   }
-  $("code").replaceChildren(...parts, lined((code ?? "").slice(end)));
+  $("code").replaceChildren(...parts, lined(code.slice(end)));
 }
 
 function firstRows(shown) {
@@ -116,7 +116,7 @@ function firstRows(shown) {
   const columns = shown.columns ?? [];
   const rows = (columns[0]?.first ?? []).map((_, row) => columns.map(({ first }) => amount(first[row])));
   heads("firstrows", columns.map(({ name, type, nullable }) => [name, nullable ? type : `${type} not null`]));
-  table("firstrows", rows, "It has none.", { most: Infinity, inAll: shown.rows ?? 0 });
+  table("firstrows", rows, shown.problem ? "" : "It has none.", { most: Infinity, inAll: shown.rows ?? 0 });
   $("firstrows").parentElement.tHead.hidden = !columns.length;
   const { differing } = shown;
   $("differing").hidden = !differing;

@@ -18,7 +18,6 @@ from rebaser_server.tables import (
     Attempt,
     DataFile,
     Manifest,
-    Part,
     StoredTable,
     TableFiles,
     TableMissing,
@@ -57,11 +56,7 @@ def written(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
 
 def composed(tables: TableFiles, key: str, *parts: str) -> Manifest:
     """A table of parts that are there."""
-    manifests = {part: tables.get(SHOP, part) for part in parts}
-    listed = [
-        Part(part, part, each.rows, each.content, tuple(each.files))
-        for part, each in manifests.items()
-    ]
+    listed = [tables.get(SHOP, part).part(part, part) for part in parts]
     return tables.compose(SHOP, key, FIELDS, "id", listed)
 
 
@@ -485,7 +480,7 @@ def test_a_table_that_lacks_a_part_is_not_found(tables: TableFiles, name: str) -
 
 
 def test_a_look_at_a_table_reads_no_manifests_of_its_parts(tables: TableFiles) -> None:
-    """In an object store each would take a request."""
+    """Each would take a request to an object store."""
     written(tables, 1)
     written(tables, 2, key=OTHER)
     composed(tables, WHOLE, KEY, OTHER)
