@@ -1,9 +1,11 @@
 """Two hours in which 300 change sets come and go beside bad functions and visitors of all kinds.
 
-`python -m benchmarks.soak [--minutes 120] [--json FILE]`: a table on stdout of what one daemon, its
-processes, its Spark, its nats-server and its store hold, a line each minute on stderr, and how many
-of the sums and tables that were read came out wrong. What is kept for days is kept for minutes
-here, so that it levels within the run. A run of two hours also writes its table to `results.md`.
+`python -m benchmarks.soak [--minutes 120] [--known N] [--json FILE]`: a table on stdout of what one
+daemon, its processes, its Spark, its nats-server and its store hold, a line each minute on stderr,
+and how many of the sums and tables that were read came out wrong. What is kept for days is kept for
+minutes here, so that it levels within the run. With `--known`, so many more are there from the
+start, at rest. A run of two hours, or of one with many known, also writes its table to
+`results.md`.
 """
 
 import argparse
@@ -39,6 +41,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.streams import Streams
 from tests.helpers.deployment import Daemon
 from tests.helpers.graph_builder import install
+from tests.helpers.idle_change_sets import load
 from tests.helpers.nats_process import MONITORING, NatsServer
 from tests.helpers.nats_process import running as running_nats
 from tests.helpers.poison_queries import poison_question
@@ -51,8 +54,8 @@ EDITS: Final = 4
 """Number of edits of each branch."""
 HARMED: Final = 2
 """Change sets whose functions harm, of each kind."""
-WHOLE: Final = 120
-"""Minutes of a run whose table is kept."""
+WHOLE, WHOLE_KNOWN = 120, 60
+"""Minutes of a run whose table is kept, without and with many that are known."""
 MARKS: Final = (0, 0.25, 0.5, 0.75, 1)
 """Parts of the run at which the table has a row."""
 _CODE: Final = """\
@@ -333,7 +336,7 @@ def _get(url: str, path: str) -> Any:
 
 
 async def run(
-    directory: Path, minutes: float, say: Callable[[Sequence[Cell]], None]
+    directory: Path, minutes: float, known: int, say: Callable[[Sequence[Cell]], None]
 ) -> list[Table]:
     functions = directory / "functions"
     functions.mkdir()
@@ -349,6 +352,8 @@ async def run(
         url = daemon.said("ops endpoint started")[0]["url"]
         async with connected(ConnectOptions(servers=(server.url,), name="soak")) as nc:
             js = JetStream(nc)
+            if known:
+                await load(js, known)
             async with RebaserClient.on(nc, js) as client:
                 soak = Soak(client, Streams(js=js), nc, url)
                 rows: list[Sequence[Cell]] = []
@@ -366,12 +371,14 @@ async def run(
     told = [f"wrong: {each}" for each in soak.wrong[:20]]
     told += [f"{number} x {what}" for what, number in soak.troubles.most_common(20)]
     note = _NOTE.format(workspaces=WORKSPACES, branches=BRANCHES, life=LIFE, harmed=HARMED)
-    return [Table(f"A soak of {minutes:g} minutes", _COLUMNS, marked, [note, *told])]
+    title = f"A soak of {minutes:g} minutes" + (f" beside {known:,} at rest" if known else "")
+    return [Table(title, _COLUMNS, marked, [note, *told])]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--minutes", type=float, default=WHOLE)
+    parser.add_argument("--known", type=int, default=0, help="change sets at rest beside them")
     parser.add_argument("--json", type=Path, help="a file that each minute's figures are added to")
     asked = parser.parse_args()
 
@@ -384,11 +391,11 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="rebaser-soak-", ignore_cleanup_errors=True) as name:
         machine = Machine.look(Path(name))
-        tables = asyncio.run(run(Path(name), asked.minutes, say))
+        tables = asyncio.run(run(Path(name), asked.minutes, asked.known, say))
         for table in tables:
             print(table.text())
-        if asked.minutes >= WHOLE:
-            results.record("soak", machine, tables)
+        if asked.minutes >= (WHOLE_KNOWN if asked.known else WHOLE):
+            results.record("soak-known" if asked.known else "soak", machine, tables)
 
 
 if __name__ == "__main__":

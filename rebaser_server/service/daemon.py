@@ -41,7 +41,12 @@ from rebaser_server.graph_application.tables import Tables
 from rebaser_server.ops.pages import ValuePresentation
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
-from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
+from rebaser_server.runtime.memory import (
+    collect_rarely,
+    exempt_modules,
+    give_back_memory,
+    limit_kept_memory,
+)
 from rebaser_server.runtime.tasks import (
     Shutdown,
     WorkThreads,
@@ -277,11 +282,12 @@ async def _warm_up(
 
 
 async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
-    """Look for garbage once a minute, at all objects but those of the first minute.
+    """Free garbage once a minute, and give free memory back to the system.
 
-    Python's own looks are at young objects. What has a cycle and became old, as a connection that
-    ended with an error, would stay for ever. A look stops the process, for 20 ms or so; it is put
-    off while there are twice as many objects as usual, which a large batch in hand has.
+    A look is at all objects but those of the first minute. Python's own looks are at young objects:
+    what has a cycle and became old, as a connection that ended with an error, would stay for ever.
+    A look stops the process, for 20 ms or so; it is put off while there are twice as many objects
+    as usual, which a large batch in hand has.
     """
     await begins.wait()
     await asyncio.sleep(every)
@@ -293,4 +299,5 @@ async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY)
             if sys.getallocatedblocks() < 2 * usual:
                 break
         gc.collect()
+        await asyncio.to_thread(give_back_memory)  # others allocate little meanwhile
         usual = sys.getallocatedblocks()

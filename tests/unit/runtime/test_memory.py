@@ -1,4 +1,4 @@
-"""Memory that large arrays had is the system's again, and looking for garbage is rare."""
+"""Memory that is free is the system's again, and looking for garbage is rare."""
 
 import os
 import subprocess
@@ -56,6 +56,38 @@ def test_what_large_arrays_had_is_given_back() -> None:
 
 def test_settings_of_the_environment_stay() -> None:
     assert run("limited", MALLOC_ARENA_MAX="3")[0] is False
+
+
+PIECES = """
+import sys
+import numpy as np
+from rebaser_server.runtime.memory import give_back_memory, limit_kept_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+limit_kept_memory()
+pieces = [np.ones(100_000, np.uint8) for _ in range(2_000)]
+full = resident()
+pieces = pieces[::100]
+kept = full - resident()
+if sys.argv[1] == "given back":
+    give_back_memory()
+print(kept, full - resident())
+"""
+
+
+def test_small_pieces_that_are_free_are_given_back_on_demand() -> None:
+    """Though others that are still in use lie between them."""
+
+    def freed(mode: str) -> list[int]:
+        command = [sys.executable, "-c", PIECES, mode]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        return [int(each) for each in done.stdout.split()]
+
+    assert freed("given back")[1] > 2_000 * 100_000 * 0.9
+    assert freed("as it is")[1] < 2_000 * 100_000 * 0.5
 
 
 QUIET = """
