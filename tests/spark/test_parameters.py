@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,22 @@ async def test_no_text_is_a_time_of_the_run(
     for target in (None, f"file://{tmp_path}/it"):
         with pytest.raises(QueryFailed, match=r"(?i)cannot be|malformed|to_char"):
             await SparkQueries(executor).run_query(Query(text, {}, given, target), "")
+
+
+async def test_a_time_of_day_alone_is_of_the_day_of_the_run_unless_a_format_reads_it(
+    executor: SparkExecutor,
+) -> None:
+    """As docs/functions.md warns."""
+    before = datetime.now(UTC).date()
+    casts = {
+        "cast": "string(CAST(:opens AS timestamp))",
+        "read": "string(to_timestamp(:opens, 'HH:mm'))",
+    }
+    found = await values_of(executor, casts, opens="12:30")
+    after = datetime.now(UTC).date()
+
+    assert found["cast"] in [f"{day} 12:30:00" for day in (before, after)]
+    assert found["read"] == "1970-01-01 12:30:00"
 
 
 async def test_a_parameter_may_be_a_row_or_a_column_of_a_pivot(executor: SparkExecutor) -> None:
@@ -261,7 +278,7 @@ KINDS: dict[str, list[Any]] = {
         *(" Today ", "NOW", "epoch", "now UTC", "today Europe/Berlin", "2026-01-31", "2026-02-30"),
         *("2026-1-1", "2026", "12345-06-07", "-0052-09-27", "0000-01-01", "2026-01-31T12:00:00"),
         *("2026-01-31 12:00:00.123456789", "2026-01-31T12:00:00Z", "2026-03-29T02:30:00+02:00"),
-        *("2026-03-29T02:30:00 Europe/Berlin", "12:30", "24:00:00", "INTERVAL '1' DAY", "[1]"),
+        *("2026-03-29T02:30:00 Europe/Berlin", "24:00:00", "INTERVAL '1' DAY", "[1]"),
         *('{"a": 1}', "x" * 70_000),
     ],
     "array<void>": [[], [None]],
