@@ -4,16 +4,20 @@ import asyncio
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Any, Final
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state import Checkpoint, Snapshot, State, StateMachine
 from rebaser_server.files import StoreFiles, change_set_directory
-from rebaser_server.handlers.content import KeyContent
+from rebaser_server.handlers.content import KeyContent, Outgoing, Timer
 
 _SAVED_AFTER: Final = 100
 """Commits behind the last checkpoint from which a key that goes idle is saved: the log has them
 all, and replaying them takes a few milliseconds."""
+
+_BYTES_EACH: Final = 400
+"""Bytes of memory that a timer, a call that is sent, or a sender takes beside its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,9 @@ class KeyMachine(StateMachine):
 
     def footprint(self, state: State) -> int:
         content = content_of(state)
-        calls = sum(len(each.arguments) for each in content.outgoing)
-        return len(content.state or "") + calls + 100 * (len(content.heard) + len(content.timers))
+        calls: list[Outgoing | Timer] = [*content.outgoing, *content.timers.values()]
+        texts = sum(map(getsizeof, (content.state, *(call.arguments for call in calls))))
+        return texts + _BYTES_EACH * (len(calls) + len(content.heard))
 
     def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> _Saved:
         del whole

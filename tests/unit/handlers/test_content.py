@@ -1,11 +1,18 @@
 """The content of a key: only effects change it, and it is the same after a replay."""
 
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from rebaser_core.calls import Origin
 from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSetId, RequestId
+from rebaser_server.commit_log.state import State
+from rebaser_server.files import SharedFiles
 from rebaser_server.handlers import content
+from rebaser_server.handlers.checkpoints import KeyMachine
 from rebaser_server.handlers.content import KeyChange, KeyContent, Outgoing, Timer
 
 SENDER = ChangeSetId()
@@ -129,3 +136,34 @@ def test_a_replay_of_effects_and_a_checkpoint_make_the_same_content() -> None:
 
     assert replayed == live
     assert KeyContent.from_json(live.to_json()) == live
+
+
+TEXT = "grün, \U0001f642" * 50_000
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: KeyChange(state=f"{n}{TEXT}"),
+        lambda n: KeyChange(sends=[call(n)._replace(arguments=f"{n}{TEXT}")]),
+        lambda n: KeyChange(timers={f"t{n}": TIMER._replace(arguments=f"{n}{TEXT}")}),
+        lambda n: KeyChange(timers={f"{n}{i}": TIMER._replace(set_by=i) for i in range(10_000)}),
+        lambda n: KeyChange(sends=[call(n, i) for i in range(10_000)]),
+    ],
+    ids=["state", "calls", "timers", "many timers", "many calls"],
+)
+def test_the_memory_of_a_key_is_estimated_by_all_that_it_holds(
+    make: Callable[[int], KeyChange], tmp_path: Path
+) -> None:
+    """So that the bound on states in memory holds, whatever handlers keep."""
+    machine = KeyMachine(SharedFiles(str(tmp_path)))
+    tracemalloc.start()
+    try:
+        state = State(KeyContent())
+        for number in range(4):
+            state.content.take(make(number))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert 0.5 * taken < machine.footprint(state) < 2 * taken
