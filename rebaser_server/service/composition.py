@@ -1,6 +1,8 @@
 """The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown."""
 
 import asyncio
+import gc
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final, Never
@@ -57,6 +59,7 @@ from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.processor.ownership import FormerOwners
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.containment import survived
+from rebaser_server.runtime.memory import exempt_modules, give_back_memory
 from rebaser_server.runtime.tasks import Permits, Shutdown, TaskGroup, background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
@@ -418,3 +421,30 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
     """Create streams, consumer and bucket that are missing; return how existing ones differ."""
     return await provisioner_of(js, settings).ensure()
+
+
+_GARBAGE_EVERY: Final = 60.0  # seconds
+_PUT_OFF: Final = 10
+"""Maximum number of times that a look for garbage is put off while a large batch is in hand."""
+
+
+async def collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
+    """Free garbage once a minute, and give free memory back to the system.
+
+    A look is at all objects but those of the first minute. Python's own looks are at young objects:
+    what has a cycle and became old, as a run that has ended, would stay for ever.
+    A look stops the process, for 20 ms or so; it is put off while there are twice as many objects
+    as usual, which a large batch in hand has.
+    """
+    await begins.wait()
+    await asyncio.sleep(every)
+    exempt_modules()  # Spark's, too
+    usual = sys.getallocatedblocks()
+    while True:
+        for _ in range(_PUT_OFF):
+            await asyncio.sleep(every)
+            if sys.getallocatedblocks() < 2 * usual:
+                break
+        gc.collect()
+        await asyncio.to_thread(give_back_memory)  # others allocate little meanwhile
+        usual = sys.getallocatedblocks()

@@ -4,10 +4,8 @@ Its application is the value graph, with its tables and the executors that compu
 """
 
 import asyncio
-import gc
 import os
 import resource
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,12 +39,7 @@ from rebaser_server.graph_application.tables import Tables
 from rebaser_server.ops.pages import ValuePresentation
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
-from rebaser_server.runtime.memory import (
-    collect_rarely,
-    exempt_modules,
-    give_back_memory,
-    limit_kept_memory,
-)
+from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
 from rebaser_server.runtime.tasks import (
     Shutdown,
     WorkThreads,
@@ -133,9 +126,6 @@ class FolderRefused(RebaserError):
 _WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
 _WARM_RETRY_AFTER: Final = 2.0  # seconds, doubled up to
 _WARM_RETRY_EVERY: Final = 60.0
-_GARBAGE_EVERY: Final = 60.0  # seconds
-_PUT_OFF: Final = 10
-"""Maximum number of times that a look for garbage is put off while a large batch is in hand."""
 
 
 async def run(
@@ -183,7 +173,7 @@ async def run(
 
     try:
         async with (
-            background(_collect_garbage(begins)),
+            background(composition.collect_garbage(begins)),
             background(
                 _warm_up(functions, begins, warm_after, spark_ready)
                 if settings.spark.warm
@@ -279,25 +269,3 @@ async def _warm_up(
             break
         await asyncio.sleep(delay)
     await wait_forever()
-
-
-async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
-    """Free garbage once a minute, and give free memory back to the system.
-
-    A look is at all objects but those of the first minute. Python's own looks are at young objects:
-    what has a cycle and became old, as a connection that ended with an error, would stay for ever.
-    A look stops the process, for 20 ms or so; it is put off while there are twice as many objects
-    as usual, which a large batch in hand has.
-    """
-    await begins.wait()
-    await asyncio.sleep(every)
-    exempt_modules()  # Spark's, too
-    usual = sys.getallocatedblocks()
-    while True:
-        for _ in range(_PUT_OFF):
-            await asyncio.sleep(every)
-            if sys.getallocatedblocks() < 2 * usual:
-                break
-        gc.collect()
-        await asyncio.to_thread(give_back_memory)  # others allocate little meanwhile
-        usual = sys.getallocatedblocks()

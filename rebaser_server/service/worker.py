@@ -21,7 +21,7 @@ from rebaser_server.handlers.service import Service
 from rebaser_server.ops.service_presentation import ServicePresentation
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules
-from rebaser_server.runtime.tasks import Shutdown, on_signals, switch_often
+from rebaser_server.runtime.tasks import Shutdown, background, on_signals, switch_often
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings
 
@@ -110,13 +110,17 @@ async def serve(
     def make(streams: Streams, batches: BatchStore, _: Notifier) -> HandlerApplication:
         return HandlerApplication(streams, batches, by_name)
 
+    begins = asyncio.Event()
+
     def is_ready(page: str | None) -> None:
         exempt_modules()
         ready(page)
+        begins.set()
 
-    await composition.serve(
-        settings, make, shutdown, ready=is_ready, make_presentation=ServicePresentation
-    )
+    async with background(composition.collect_garbage(begins)):
+        await composition.serve(
+            settings, make, shutdown, ready=is_ready, make_presentation=ServicePresentation
+        )
 
 
 def settings_of_worker(settings: Settings) -> Settings:

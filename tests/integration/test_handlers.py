@@ -1,13 +1,16 @@
 """Services and their handlers, through a real NATS: each call once, in order, with its answer."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -22,6 +25,7 @@ from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
+from rebaser_server.service import composition
 from rebaser_server.settings.settings import OpsSettings
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
@@ -749,3 +753,33 @@ def fine(ctx: Context[Any]) -> None:
 @dataclass
 class Needy:
     amount: int
+
+
+async def test_a_worker_frees_garbage_that_became_old(
+    working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python looks at old objects too rarely: runs of keys that have ended would stay.
+
+    Each of them is garbage with a cycle, and a run lives long enough to become old.
+    """
+
+    class Node:
+        itself: Any
+
+    def old_garbage() -> weakref.ref[Node]:
+        node = Node()
+        node.itself = node
+        for generation in range(2):
+            gc.collect(generation)
+        return weakref.ref(node)
+
+    collect = partial(composition.collect_garbage, every=0.01)
+    monkeypatch.setattr(composition, "collect_garbage", collect)
+    garbage: list[weakref.ref[Node]] = []
+
+    def is_freed() -> bool:
+        garbage.append(old_garbage())
+        return any(each() is None for each in garbage)
+
+    async with working.worker(order_service()):
+        await eventually(is_freed, within=5)

@@ -1,4 +1,4 @@
-"""What a daemon does beside its work: it looks for garbage."""
+"""What a process does beside its work: it looks for garbage."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ _PROGRAM = """
 import asyncio, gc, weakref
 from contextlib import suppress
 from rebaser_server.runtime.memory import collect_rarely
-from rebaser_server.service import daemon
+from rebaser_server.service import composition
 from tests.helpers.eventually import eventually
 
 class Node:
@@ -24,7 +24,7 @@ async def main():
     collect_rarely()
     begins = asyncio.Event()
     begins.set()
-    looking = asyncio.create_task(daemon._collect_garbage(begins, every=0.01))
+    looking = asyncio.create_task(composition.collect_garbage(begins, every=0.01))
     await eventually(lambda: gc.get_freeze_count() > 0)
     for large in {batches}:
         batch = [[] for _ in range(large)]
