@@ -442,11 +442,15 @@ async def process(
         # A failed run, too, ends in order: only a death leaves its name in the log.
         await ownership.leave()
         raise
-    await ownership.release()
-    services.former_owners.forget(change_set)
-    # W2c: only behind the accepted release is it certain that the log has all of the state, and
-    # that no other run had committed.
-    ownership.keep_state()
+    else:
+        await ownership.release()
+        services.former_owners.forget(change_set)
+        # W2c: only behind the accepted release is it certain that the log has all of the state, and
+        # that no other run had committed.
+        ownership.keep_state()
+    finally:
+        # Else the run would be a cycle, and its state stay until a look for garbage.
+        ownership.on_commit = None
     if is_idle:
         await services.notifier.activity(change_set, ActivityKind.QUIET)
     return is_idle

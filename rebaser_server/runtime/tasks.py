@@ -104,6 +104,7 @@ class BackgroundTasks:
         self._group = TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
         self._timers: list[asyncio.TimerHandle] = []
+        self._wakeups: list[Wakeup] = []
         self._is_over = False
 
     async def __aenter__(self) -> Self:
@@ -121,6 +122,11 @@ class BackgroundTasks:
             timer.cancel()
         for task in self._tasks:
             task.cancel()
+        # Else there would be cycles: a wakeup has the work that it begins, which mostly has it, and
+        # a cancelled task its traceback.
+        for wakeup in self._wakeups:
+            wakeup.begins(lambda: None)
+        self._tasks.clear()
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as errors:
@@ -141,6 +147,7 @@ class BackgroundTasks:
     def start_on(self, wakeup: Wakeup, work: Work) -> None:
         """Begin `work` when `wakeup` is set, in the context of this call."""
         wakeup.begins(partial(self.start, work, copy_context()))
+        self._wakeups.append(wakeup)
 
     async def _endless(self, work: Work) -> None:
         coroutine = work()

@@ -25,6 +25,7 @@ from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
+from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import OpsSettings
 from tests.helpers.deployment import Deployment
@@ -783,3 +784,20 @@ async def test_a_worker_frees_garbage_that_became_old(
 
     async with working.worker(order_service()):
         await eventually(is_freed, within=5)
+
+
+async def test_a_run_that_has_ended_is_freed_without_a_look_for_garbage(working: Working) -> None:
+    """The state of its key may be large, and the limit of the states that are kept must hold."""
+
+    def runs() -> int:
+        return sum(isinstance(each, ChangeSetRun) for each in gc.get_objects())
+
+    async with working.worker(order_service(), quiet_period=timedelta(seconds=2)):
+        gc.collect()
+        gc.disable()
+        try:
+            await working.key("orders", "o-1").call("add", "cup")
+            assert runs() == 1
+            await eventually(lambda: runs() == 0, within=10)
+        finally:
+            gc.enable()
