@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from time import perf_counter
 from types import CodeType, NoneType
@@ -269,6 +269,8 @@ CallLoop = Callable[[Callable[..., Any], memoryview, Callable[[Any], None], Iter
 position in the first item of the memory, and hands on the result."""
 
 _UNCHANGEABLE: Final = frozenset({NoneType, bool, int, float, str})
+_MAX_GENERATED: Final = 1_000
+"""Number of calls that a process keeps compiled: there is one for each length of a list."""
 
 
 def _compile_call(
@@ -334,14 +336,14 @@ def _can_be_generated(function: Callable[..., Any], specs: list[ArgumentSpec]) -
     return all(name in own for name, _ in specs)
 
 
-@cache
+@lru_cache(_MAX_GENERATED)
 def _generate_call(expression: str) -> Call:
     source = f"def call(function, given):\n    return {expression})\n"
     call: Call = _define(source, "call")
     return call
 
 
-@cache
+@lru_cache(_MAX_GENERATED)
 def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
     given = "".join(f", given{n}" for n in range(len(names)))
     arguments = ", ".join(f"{name}=given{n}" for n, name in enumerate(names))

@@ -1,12 +1,15 @@
 """Many values of one function that has no vectorised form: each is what it is by itself."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.evaluators import CHUNK
+from rebaser_server.compute.evaluators import CHUNK, _compile_call
+from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.results import UnitResult, ValueResult, decode_result
 from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import install
@@ -141,3 +144,18 @@ def test_each_call_has_the_whole_limit_of_time() -> None:
     outcome = computed("sleeps", [("value", None)], [[n] for n in range(5)], seconds=1)
 
     assert {row[1] for row in outcome.value_results} == {"ok"}
+
+
+def test_the_call_of_a_list_of_some_length_does_not_stay_for_ever() -> None:
+    """Each length is another call; a process that evaluates lives as long as the daemon."""
+
+    def compiled(length: int) -> weakref.ref[Any]:
+        return weakref.ref(_compile_call(BUILTINS["sum"], [("values", length)], is_installed=False))
+
+    first = compiled(0)
+
+    for length in range(1, 2_000):
+        compiled(length)
+
+    gc.collect()
+    assert first() is None
