@@ -198,7 +198,10 @@ class Memo:
     def tidy(self) -> None:
         """Merge the small files of workspaces with many; delete the oldest beyond the limit."""
         files: list[tuple[str, str, int]] = []
-        for workspace in self._files.list_names(MEMO):
+        workspaces = self._files.list_names(MEMO)
+        for deleted in self._read.keys() - {*workspaces}:
+            self._read.pop(deleted, None)
+        for workspace in workspaces:
             infos = self._files.list_infos(memo_directory(workspace))
             small = sorted(info.base_name for info in infos if (info.size or 0) < _MERGED_BYTES)
             if len(small) > MAX_FILES:

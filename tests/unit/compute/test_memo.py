@@ -418,6 +418,18 @@ def test_the_oldest_files_go_beyond_the_limit(tmp_path: Path) -> None:
     assert known[47] is not None
 
 
+def test_nothing_stays_of_workspaces_that_are_deleted(tmp_path: Path) -> None:
+    memo = memo_in(tmp_path).memo
+    for n in range(10):
+        memo.put(f"deleted-{n}", results(n, 1))
+        memo._files.delete_directory(memo_directory(f"deleted-{n}"))
+    memo.put(WORKSPACE, results(0, 1))
+
+    memo.tidy()
+
+    assert list(memo._read) == [WORKSPACE]
+
+
 def test_memory_is_bounded_and_the_least_lately_used_goes(tmp_path: Path) -> None:
     memo = memo_in(tmp_path, max_bytes=16 << 20)
     for n in range(0, 1_000, 10):
