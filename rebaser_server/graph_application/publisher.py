@@ -141,7 +141,9 @@ class Publisher:
         await asyncio.to_thread(self._publications.tidy)
         for loader in list(self._failed.values()):
             self.schedule(loader)
-        for name in await asyncio.to_thread(self._files.list_names, TABLES):
+        names = {*await asyncio.to_thread(self._files.list_names, TABLES)}
+        self._heads = {each: head for each, head in self._heads.items() if str(each) in names}
+        for name in names:
             with contained("publication", passing=(JetStreamError,), workspace=name):
                 head = await self._head_of(WorkspaceId.from_str(name))
                 if head is not None and head not in self._due and await self._is_behind(head):
