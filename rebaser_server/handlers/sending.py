@@ -271,8 +271,9 @@ class Alarms:
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._unchecked: dict[ChangeSet, Ownership] = {}
-        """Keys with timers of which a run has begun."""
+        self._unchecked: dict[ChangeSet, KeyContent] = {}
+        """Timers of keys of which a run has begun, without the rest of the content: while no alarm
+        is heard, they wait here."""
         self._begun = asyncio.Event()
 
     def require(self) -> None:
@@ -345,8 +346,10 @@ class Alarms:
 
     def check_soon(self, ownership: Ownership) -> None:
         """Set alarms that were lost of a key of which a run begins, soon."""
-        if content_of(ownership.state).timers:
-            self._unchecked[ownership.loader.change_set] = ownership
+        content = content_of(ownership.state)
+        if content.timers:
+            only_timers = KeyContent(content.service, content.key, timers=content.timers)
+            self._unchecked[ownership.loader.change_set] = only_timers
             self._begun.set()
 
     async def _check(self) -> Never:
@@ -357,12 +360,11 @@ class Alarms:
             # What rang has moved its timer by then, and what was set has its alarm.
             await asyncio.sleep(_CHECK_DELAY)
             while self._unchecked:
-                change_set, ownership = next(iter(self._unchecked.items()))
-                content = content_of(ownership.state)
+                change_set, content = next(iter(self._unchecked.items()))
                 for name, timer in await self.lost(change_set, content):
                     log.warning("alarm was lost", key=content.key, timer=name, next=timer.next)
                     await self.arm(change_set, content.service, content.key, name, timer)
-                if self._unchecked.get(change_set) is ownership:
+                if self._unchecked.get(change_set) is content:
                     del self._unchecked[change_set]
 
     async def run(self, seals: Seals) -> Never:
