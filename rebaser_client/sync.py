@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import wraps
-from threading import Thread
+from threading import RLock, Thread
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
@@ -33,6 +33,7 @@ class LoopThread:
         self.is_open = True
         """Whether the thread runs."""
         self._loop = asyncio.new_event_loop()
+        self._changing = RLock()  # a finalizer may begin work amid the beginning of other work
         self._thread = Thread(target=self._loop.run_forever, name="rebaser client", daemon=True)
         self._thread.start()
 
@@ -55,8 +56,10 @@ class LoopThread:
             ClientForked, ClientClosed: it cannot, see `check`.
         """
         try:
-            self.check()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            self.check()  # before the lock, too: a fork may leave it locked
+            with self._changing:  # the end of the thread cancels what began before it
+                self.check()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException:
             work.close()
             raise
@@ -97,9 +100,12 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancel all work in the thread, and end the thread; a second call does nothing."""
-        if not self.is_open or self.is_forked:
+        if self.is_forked:
             return
-        self.is_open = False
+        with self._changing:
+            was_open, self.is_open = self.is_open, False
+        if not was_open:
+            return
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
         self.call(self._loop.stop)
         self._thread.join()

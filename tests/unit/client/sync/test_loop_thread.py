@@ -1,7 +1,13 @@
 """A loop in a thread of its own: what it runs for others ends with them."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from rebaser_client.errors import ClientClosed
 from rebaser_client.sync import LoopThread
 
 
@@ -22,3 +28,29 @@ def test_an_iteration_that_is_left_early_is_closed() -> None:
 
     assert closed == [1]
     loop.stop()
+
+
+class _StoppedMeanwhile(LoopThread):
+    """A thread that another caller stops while this one begins work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checked, self.stopped = threading.Event(), threading.Event()
+
+    def check(self) -> None:
+        super().check()
+        self.checked.set()
+        assert self.stopped.wait(5)
+
+
+def test_work_that_begins_while_the_thread_is_stopped_is_refused() -> None:
+    """Work is cancelled or refused, and never waits for a thread that has ended."""
+    loop = _StoppedMeanwhile()
+    with ThreadPoolExecutor() as threads:
+        late = threads.submit(lambda: loop.run(asyncio.sleep(0)))
+        assert loop.checked.wait(5)
+        loop.stop()
+        loop.stopped.set()
+
+        with pytest.raises(ClientClosed):
+            late.result(5)
