@@ -84,19 +84,26 @@ class LoopThread:
 
         The iterator is closed if the caller stops early.
         """
+        turn = asyncio.Lock()  # an interrupted step still cleans up when the iterator is closed
 
         async def step() -> list[T]:
-            try:
-                return [await anext(items)]
-            except StopAsyncIteration:
-                return []
+            async with turn:
+                try:
+                    return [await anext(items)]
+                except StopAsyncIteration:
+                    return []
+
+        async def close() -> None:
+            async with turn:
+                if isinstance(items, AsyncGenerator):
+                    await items.aclose()
 
         try:
             while item := self.run(step()):
                 yield item[0]
         finally:
-            if isinstance(items, AsyncGenerator) and self.is_open and not self.is_forked:
-                self.run(items.aclose())
+            if self.is_open and not self.is_forked:
+                self.run(close())
 
     def stop(self) -> None:
         """Cancel all work in the thread, and end the thread; a second call does nothing."""

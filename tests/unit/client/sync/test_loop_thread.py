@@ -1,6 +1,7 @@
 """A loop in a thread of its own: what it runs for others ends with them."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,3 +55,31 @@ def test_work_that_begins_while_the_thread_is_stopped_is_refused() -> None:
 
         with pytest.raises(ClientClosed):
             late.result(5)
+
+
+def test_an_interrupt_ends_an_iteration_whose_cleaning_up_takes_a_while() -> None:
+    closed = threading.Event()
+
+    async def nothing_comes() -> AsyncIterator[int]:
+        try:
+            await asyncio.sleep(60)
+            yield 1
+        finally:
+            for _ in range(5):  # as a consumer that is deleted on the server
+                await asyncio.sleep(0.01)
+            closed.set()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    loop = LoopThread()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            list(loop.iterate(nothing_comes()))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert closed.is_set()
+    loop.stop()
