@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import wraps
-from threading import RLock, Thread
+from threading import RLock, Thread, current_thread
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
@@ -103,7 +103,10 @@ class LoopThread:
                 yield item[0]
         finally:
             if self.is_open and not self.is_forked:
-                self.run(close())
+                if current_thread() is self._thread:  # garbage is collected in any thread
+                    self.start(close())
+                else:
+                    self.run(close())
 
     def stop(self) -> None:
         """Cancel all work in the thread, and end the thread; a second call does nothing."""

@@ -83,3 +83,22 @@ def test_an_interrupt_ends_an_iteration_whose_cleaning_up_takes_a_while() -> Non
 
     assert closed.is_set()
     loop.stop()
+
+
+def test_an_iteration_that_is_collected_in_the_thread_does_not_block_it() -> None:
+    closed = threading.Event()
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.set()
+
+    loop = LoopThread()
+    left = [loop.iterate(numbers())]
+    assert next(left[0]) == 1
+    loop.call(left.clear)
+
+    assert closed.wait(5)
+    loop.stop()
