@@ -6,6 +6,7 @@ docstring.
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
@@ -102,7 +103,7 @@ class LoopThread:
             while item := self.run(step()):
                 yield item[0]
         finally:
-            if self.is_open and not self.is_forked:
+            if self.is_open and not self.is_forked and not sys.is_finalizing():
                 if current_thread() is self._thread:  # garbage is collected in any thread
                     self.start(close())
                 else:

@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,3 +104,20 @@ def test_an_iteration_that_is_collected_in_the_thread_does_not_block_it() -> Non
 
     assert closed.wait(5)
     loop.stop()
+
+
+def test_an_iteration_that_is_left_at_the_end_of_the_program_does_not_hold_it_up() -> None:
+    """The thread has ended by then, and nothing waits for it."""
+    subprocess.run([sys.executable, "-c", LEAVES_AN_ITERATION], check=True, timeout=30)
+
+
+LEAVES_AN_ITERATION = """
+from rebaser_client.sync import LoopThread
+
+async def numbers():
+    yield 1
+    yield 2
+
+items = LoopThread().iterate(numbers())
+assert next(items) == 1
+"""
