@@ -9,19 +9,23 @@ import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from threading import RLock, Thread, current_thread
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from rebaser_client.client import RebaserClient
 from rebaser_client.client import connect as connect_async
 from rebaser_client.errors import ClientClosed, ClientForked
+from rebaser_client.outcomes import Wait
 from rebaser_client.services import DeclaredService, KeyHandle, ServiceHandle
 from rebaser_client.table_reads import TableValue
 from rebaser_client.workspaces import AddressBook, Workspaces
 from rebaser_core.ids import ChangeSetId, WorkspaceId
+
+if TYPE_CHECKING:  # slow, and only for who writes values by name
+    from rebaser_client.plan import EditedDraft, LoadPlan
 
 T = TypeVar("T")
 
@@ -183,38 +187,6 @@ def _iterating(
     return call
 
 
-def _entering(
-    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[T]],
-) -> Callable[Concatenate[Blocking[Any], P], AbstractContextManager[T]]:
-    """The blocking method: equal name and arguments, and its result is for a plain `with`."""
-
-    @wraps(method)
-    @contextmanager
-    def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
-        entered = method(self._wrapped, *args, **options)
-        self._loop.check()
-        result = self._loop.run(_enter(entered))
-        try:
-            yield result
-        except BaseException as error:
-            if not self._loop.run(_exit(entered, error)):
-                raise
-        else:
-            self._loop.run(_exit(entered, None))
-
-    return call
-
-
-async def _enter(entered: AbstractAsyncContextManager[T]) -> T:
-    return await entered.__aenter__()
-
-
-async def _exit(
-    entered: AbstractAsyncContextManager[Any], error: BaseException | None
-) -> bool | None:
-    return await entered.__aexit__(type(error) if error else None, error, None)
-
-
 class SyncKey(Blocking[KeyHandle]):
     """Blocking `KeyHandle`."""
 
@@ -308,7 +280,6 @@ class SyncChangeSet(Blocking[W]):
     plan = blocking(ChangeSetHandle.plan)
     upload = blocking(ChangeSetHandle.upload)
     load = blocking(ChangeSetHandle.load)
-    edit = _entering(ChangeSetHandle.edit)
     describe = blocking(ChangeSetHandle.describe)
     rename = blocking(ChangeSetHandle.rename)
     comment = blocking(ChangeSetHandle.comment)
@@ -325,6 +296,25 @@ class SyncChangeSet(Blocking[W]):
     def table(self, name: str, *, at: int | None = None) -> SyncTable:
         """Blocking `ChangeSetHandle.table`."""
         return SyncTable(self._table(name, at=at), self._loop)
+
+    @contextmanager
+    @documented(ChangeSetHandle.edit)
+    def edit(
+        self,
+        *,
+        prune: bool = False,
+        wait: Wait = "computed",
+        confirm: "Callable[[LoadPlan], bool]" = lambda _: True,
+    ) -> "Iterator[EditedDraft]":
+        """Blocking `ChangeSetHandle.edit`."""
+        from rebaser_client.plan import EditedDraft
+
+        self._loop.check()
+        edited = EditedDraft()
+        yield edited
+        plan = self.plan(edited, prune=prune)
+        agreed = bool(plan) and confirm(plan)  # here: in the loop, it would block other threads
+        edited.end(plan, self.load(plan, wait=wait) if agreed else None)
 
 
 class SyncWorkspace(SyncChangeSet[WorkspaceHandle]):
