@@ -39,7 +39,7 @@ def plain(value: Any) -> Any:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    kind = type(value)
+    kind: Any = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return value
     if depth > MAX_MESSAGE_DEPTH:
@@ -48,10 +48,15 @@ def _plain(value: Any, depth: int) -> Any:
         return {_plain(key, depth): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, depth + 1) for item in value]
-    if getattr(value, "shape", ()) and hasattr(value, "tolist"):
-        items = value.tolist() if value.dtype.kind in _PLAIN_KINDS else list(value)
+    if (kind := _numpy_kind(value)) is not None and getattr(value, "shape", ()):
+        items = value.tolist() if kind in _PLAIN_KINDS else list(value)
         return [_plain(item, depth + 1) for item in items]
     return _plain_scalar(value)
+
+
+def _numpy_kind(value: Any) -> Any:
+    """The letter of the value's type in NumPy; None for other libraries' arrays, and memory."""
+    return getattr(getattr(value, "dtype", None), "kind", None)
 
 
 def _plain_scalar(value: Any) -> Any:
@@ -62,7 +67,7 @@ def _plain_scalar(value: Any) -> Any:
     for kind, convert in _SCALARS:
         if isinstance(value, kind):
             return convert(value)
-    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    kind = _numpy_kind(value)
     if kind == "M":
         return None if str(value) == "NaT" else str(value)
     item = value.item() if kind is not None and kind in _PLAIN_KINDS else value

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from rebaser_client.errors import (
     CallRejected,
@@ -391,7 +391,7 @@ def _plain(arguments: Any, handler: str) -> Any:
     try:
         plain = to_jsonable_python(arguments)
         codecs.validate_json(plain)
-    except (PydanticSerializationError, MalformedMessage, ValueError, RecursionError) as error:
+    except (MalformedMessage, ValueError, TypeError, RecursionError) as error:
         raise MalformedMessage(f"the arguments of {handler} are no JSON: {error}") from error
     return plain
 

@@ -144,7 +144,7 @@ _REMEDIES: Final = {
     "timedelta": "; write its total_seconds()",
     "Timedelta": "; write its total_seconds()",
     "timedelta64": "; write a number of seconds",
-    "bytes": "; write text, for instance base64",
+    **dict.fromkeys(("bytes", "bytearray", "memoryview"), "; write text, for instance base64"),
     "set": "; write a list",
     "frozenset": "; write a list",
     "UUID": "; write str(x)",

@@ -41,6 +41,17 @@ TAKEN = [
     ((1, {"a": np.int8(2)}), [1, {"a": 2}]),
 ]
 
+
+class TensorOfOthers:
+    """An array of a library whose types are not NumPy's, as PyTorch's are."""
+
+    shape = (1,)
+    dtype = "float32"
+
+    def tolist(self) -> list[float]:
+        return [1.0]
+
+
 REFUSED = [
     (float("inf"), "write null or text"),
     (np.float64("-inf"), "write null or text"),
@@ -48,6 +59,8 @@ REFUSED = [
     (dt.timedelta(1), "total_seconds"),
     ({1, 2}, "write a list"),
     (b"a", "write text"),
+    (memoryview(b"a"), "write text"),
+    (TensorOfOthers(), "is not JSON"),
 ]
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import pytest
 from nats.aio.client import Client
 from pydantic import BaseModel
@@ -106,7 +107,9 @@ async def test_arguments_of_pydantic_and_the_standard_library_become_json() -> N
     ]
 
 
-@pytest.mark.parametrize("argument", [object(), float("inf"), 2**63, "\ud800", CYCLE], ids=type)
+@pytest.mark.parametrize(
+    "argument", [object(), float("inf"), 2**63, "\ud800", CYCLE, pd.NaT], ids=type
+)
 async def test_arguments_that_are_no_json_are_refused_and_nothing_is_awaited(argument: Any) -> None:
     replies = ReplyInbox("_INBOX.a")
 
