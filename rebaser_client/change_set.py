@@ -229,7 +229,9 @@ class ChangeSetHandle:
         from rebaser_client.plan import is_computed
 
         there = await self.values(name, inputs=1)
-        found = there[name]
+        found = there.get(name)
+        if found is None:  # a `*` in the name fits others
+            raise NoSuchValue(f"there is no value {name!r} in {self.address}")
         if found.func_id is not None:
             raise is_computed(name, (there[each].name or each for each in found.input_ids()))
         update = {"setValue": {"valueId": found.id, "value": value}}
@@ -367,7 +369,7 @@ class ChangeSetHandle:
         found = list[PastValue]()
         for entry in await self.log(last=last):
             read = await self.values(name, at=entry.commit, missing_ok=True)
-            for value in read.values():
+            for value in filter(None, [read.get(name)]):  # a `*` in the name fits others, too
                 state = value.value, value.status, value.message
                 past = PastValue(entry.commit, entry.time, *state)
                 if value.status != "pending" and not (found and found[-1].is_alike(past)):

@@ -109,4 +109,8 @@ async def test_a_source_is_set_by_its_name_and_a_formula_is_not(deployment: Depl
         await shop.set_value("gross", 3)
     with pytest.raises(NoSuchValue, match="there is 'net'"):
         await shop.set_value("nett", 3)
+    with pytest.raises(NoSuchValue, match=r"none of the last 20 requests is there a value 'n\*t'"):
+        await shop.history("n*t")
+    with pytest.raises(NoSuchValue, match=r"there is no value 'n\*t' in shop"):
+        await shop.set_value("n*t", 3)
     assert (await shop.values("gross"))["gross"].func_id is not None
