@@ -701,6 +701,12 @@ class WorkspaceHandle(ChangeSetHandle):
         """
         if not await _exists(self, exist_ok=exist_ok):
             await self._workspaces.create(self.address)
+            return self
+        ids = await self.ids()
+        if not await self._workspaces.registry.has_change_set(ids):  # its creation broke off
+            with suppress(AlreadyRegistered):  # a service, which has no head
+                workspace, head = ids
+                await self._workspaces.create(self.address, workspace_id=workspace, head=head)
         return self
 
     def change_set(self, name: str) -> ChangeSetHandle:

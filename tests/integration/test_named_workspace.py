@@ -17,6 +17,9 @@ from rebaser_client import (
     cel,
     plan,
 )
+from rebaser_core.calls import service_id
+from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.registry import Registry, new_workspace
 from tests.helpers.batches import limits
 from tests.helpers.deployment import Deployment
 
@@ -73,6 +76,22 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
     assert await plain(workspace) == {"net": "text", "gross": None}
     assert [value.name for value in less.failed] == ["gross"]
     assert [step async for step in workspace.progress()] != []
+
+
+async def test_a_creation_that_broke_off_is_completed(deployment: Deployment) -> None:
+    """It is repeated by name, and the workspace can be forked; a service gets no head."""
+    registry, begun = Registry(deployment.streams), WorkspaceId()
+    await registry.create_workspace(new_workspace("shop", begun, ChangeSetId(), None).record)
+    orders = new_workspace("orders", service_id("orders"), ChangeSetId(), None).record
+    await registry.create_workspace(orders.model_copy(update={"id": RequestId()}))
+
+    shop = await deployment.client.workspace("shop").create(exist_ok=True)
+    service = await deployment.client.workspace("orders").create(exist_ok=True)
+
+    assert (await shop.ids()).workspace_id == begun
+    assert (await shop.describe()).name == "head"
+    with pytest.raises(NoSuchChangeSet):
+        await service.describe()
 
 
 async def test_what_cannot_be_loaded_is_refused_and_nothing_is_sent(
