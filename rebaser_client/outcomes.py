@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, Self
+from functools import partial
+from typing import Any, Final, Literal, Self
 
 from nats.aio.msg import Msg
 
@@ -19,12 +20,13 @@ from rebaser_client.reader import ReadsValues
 from rebaser_client.requests import settled
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.commits import Commit, ControlState
-from rebaser_core.errors import ClientError, MessageError
+from rebaser_core.errors import ClientError, MessageError, Unreachable
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream import NatsUnreachable, StoredMessage, Unavailable, deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.messages import Correction, EnqueueUpdatesResponseV3
 from rebaser_core.queries import ValueSnapshot
+from rebaser_core.requests import RETRY_FOR, retry
 from rebaser_core.streams import Streams
 
 _FAILED: Final = "failed"
@@ -265,20 +267,27 @@ class SettlementWatch:
     async def _dirty_sequence(self, commit: int | None) -> int:
         """The sequence up to which an update has to cover requests."""
         if commit is not None:
-            streams, subject = self._streams, self._streams.commits(self._change_set)
-            entry = await streams.js.get_message(streams.commits_stream, sequence=commit)
-            if entry is not None and entry.subject == subject:
+            entry = await self._read(sequence=commit)
+            if entry is not None and entry.subject == self._streams.commits(self._change_set):
                 return Commit.decode(entry.headers, entry.payload).control.dirty_sequence
         control = await self._last_control()
         return 0 if control is None else control.dirty_sequence
 
     async def _last_control(self) -> ControlState | None:
-        streams, subject = self._streams, self._streams.commits(self._change_set)
-        entry = await streams.js.get_message(streams.commits_stream, last_by_subject=subject)
+        entry = await self._read(last_by_subject=self._streams.commits(self._change_set))
         if entry is None:
             return None
         self.commit = entry.sequence
         return Commit.decode(entry.headers, entry.payload).control
+
+    async def _read(self, **which: Any) -> StoredMessage | None:
+        """Read a commit. A NATS that is started again ends no wait."""
+        js = self._streams.js
+        read = partial(js.get_message, self._streams.commits_stream, **which)
+        try:
+            return await retry(read, RETRY_FOR, js.connection.sleep)
+        except (NatsUnreachable, Unavailable) as error:
+            raise Unreachable(f"the log cannot be read: {error}") from error
 
 
 async def _next_progress(activities: ActivityFeed, latest: Progress) -> Progress:

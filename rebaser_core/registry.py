@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -47,6 +48,7 @@ from rebaser_core.records import (
     WorkspaceRecordV1,
     now,
 )
+from rebaser_core.requests import RETRY_FOR, retry
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import MessageType, Versioned, first_error
 
@@ -103,12 +105,16 @@ class Registry:
     async def change_set_once(
         self, change_set: ChangeSet, until: Callable[[ChangeSetRecordV1], bool]
     ) -> ChangeSetRecordV1:
-        """The change set, once `until` accepts its record, which follows the change set's log."""
+        """The change set, once `until` accepts its record, which follows the change set's log.
+
+        A NATS that is started again does not end the wait.
+        """
+        read, pause = partial(self.change_set, change_set), self._streams.js.connection.sleep
         for delay in _POLL_BACKOFF:
-            record = await self.change_set(change_set)
+            record = await retry(read, RETRY_FOR, pause)
             if until(record):
                 return record
-            await self._streams.js.connection.sleep(delay)
+            await pause(delay)
         raise AssertionError("delays have no end")
 
     async def has_change_set(self, change_set: ChangeSet) -> bool:

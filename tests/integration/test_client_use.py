@@ -26,7 +26,7 @@ from rebaser_client import (
     outcomes,
     sync,
 )
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import Correction, abbreviate
 from rebaser_core.queries import RevertReply, RevertReplyV1
 from rebaser_core.query_protocol import RETRY_AFTER
@@ -212,6 +212,35 @@ async def test_what_waits_for_nats_ends_when_its_client_is_closed(deployment: De
 
     await eventually(lambda: all(each.done() for each in waiting))
     assert ends(waiting) == [ClientClosed] * len(waiting)
+
+
+async def test_a_wait_outlives_a_nats_that_does_not_answer_for_a_while(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while it is started again; what is waited for was stored before."""
+    monkeypatch.setattr(outcomes, "POLL_INTERVAL", 0.05)
+    [change_set] = new_change_sets(1)
+    own = await acquire_ownership(deployment.archive(change_set), "owner")
+    await own.write(dirty_sequence=1)
+    shop = await deployment.client.workspaces.create("shop")
+    async with connect(deployment.nats.url) as client:
+        client.workspaces.registry._streams.js.timeout = 0.2
+        steps = client.change_set(*change_set).progress()
+        await anext(steps)
+        renamed = client.workspaces.registry.change_set_once(
+            ChangeSet(shop.record.workspace_id, shop.record.head), lambda one: one.name == "first"
+        )
+        waiting = started(anext(steps, None), renamed)
+        deployment.nats.freeze()
+        await asyncio.wait(waiting, timeout=1)
+        deployment.nats.thaw()
+        await own.write(clean_sequence=1)
+        await deployment.client.workspace("shop").rename("first")
+
+        last, record = await asyncio.gather(*waiting)
+        while last is not None:
+            last = await anext(steps, None)
+    assert record.name == "first"
 
 
 def started(*calls: Awaitable[Any]) -> list[asyncio.Task[Any]]:
