@@ -87,7 +87,7 @@ class TimerChange(WireModel):
     """Name within the key; a timer of that name is replaced."""
     at: Timestamp | None = None
     """The time of the only call."""
-    after: Annotated[float, Field(ge=0)] | None = None
+    after: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Seconds from when NATS stored the request until the only call."""
     every: str | None = None
     """Five fields of cron: the times of calls."""
@@ -124,7 +124,7 @@ def timer_change(
         raise MalformedMessage(f"{' and '.join(given)} are given: a timer takes one of them")
     if every is not None and name is None:
         raise MalformedMessage("every= needs a name, timer=, by which it is moved and cancelled")
-    if at is not None and at.tzinfo is None:
+    if at is not None and getattr(at, "tzinfo", None) is None:  # so has a date, and text
         raise MalformedMessage("at= needs a time zone: datetime(…, tzinfo=UTC)")
     seconds = after.total_seconds() if isinstance(after, timedelta) else after
     try:
@@ -138,6 +138,8 @@ def timer_change(
         )
     except ValidationError as error:
         raise MalformedMessage(f"timer: {first_error(error)}") from None
+    except (TypeError, ValueError):
+        raise MalformedMessage(f"after= is {after!r:.80}: give seconds, or a timedelta") from None
     except OverflowError:
         raise MalformedMessage("timer: no calendar has that time") from None
 
