@@ -14,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
 from pydantic import ValidationError
@@ -462,14 +463,17 @@ class TableUpload:
     """Bytes of the file."""
     digest: str
     """BLAKE3 of the file's bytes."""
+    _reading: Lock = field(default_factory=Lock, repr=False, compare=False)
+    """Held while the file is read, as by loads of one draft into several branches."""
 
     def __post_init__(self) -> None:
         weakref.finalize(self, self.file.close)
 
     def read(self) -> bytes:
         """The bytes of the file."""
-        self.file.seek(0)
-        return self.file.read()
+        with self._reading:
+            self.file.seek(0)
+            return self.file.read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Tables of several libraries and files become one file in Parquet, equal for equal rows."""
 
 import io
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,25 @@ ARROW = pa.Table.from_pylist(ROWS)
 
 def rows_in(upload: TableUpload) -> list[dict[str, Any]]:
     return pq.read_table(io.BytesIO(upload.read())).to_pylist()
+
+
+def test_each_of_several_loads_of_one_draft_reads_the_whole_file() -> None:
+    """Files are read in threads, as for several branches at a time."""
+    upload = written(ARROW)
+
+    class Slow(io.BytesIO):
+        """A file of which others have time to read before this one does."""
+
+        def seek(self, *place: int) -> int:
+            begun = super().seek(*place)
+            threading.Event().wait(0.05)
+            return begun
+
+    slow = TableUpload(Slow(upload.read()), upload.rows, upload.size, upload.digest)
+    with ThreadPoolExecutor(3) as threads:
+        parts = [*threads.map(lambda _: slow.read(), range(3))]
+
+    assert parts == [upload.read()] * 3
 
 
 @pytest.mark.parametrize(
