@@ -48,7 +48,7 @@ def _plain(value: Any, depth: int) -> Any:
         return {_plain(key, depth): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, depth + 1) for item in value]
-    if (kind := _numpy_kind(value)) is not None and getattr(value, "shape", ()):
+    if (kind := _numpy_kind(value)) is not None and getattr(value, "shape", None):
         items = value.tolist() if kind in _PLAIN_KINDS else list(value)
         return [_plain(item, depth + 1) for item in items]
     return _plain_scalar(value)
