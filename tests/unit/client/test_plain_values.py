@@ -77,7 +77,9 @@ def test_drafts_and_batches_take_the_same(value: object, read: object) -> None:
     assert json_equal(update.value, {"deep": [read]})
 
 
-@pytest.mark.parametrize(("value", "message"), REFUSED, ids=repr)
+@pytest.mark.parametrize(
+    ("value", "message"), REFUSED, ids=[type(value).__name__ for value, _ in REFUSED]
+)
 def test_drafts_and_batches_refuse_the_same_and_say_what_to_write(
     value: object, message: str
 ) -> None:
