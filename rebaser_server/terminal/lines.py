@@ -86,7 +86,7 @@ def ask(question: str) -> str:
     """Return the line of stdin that answers the question on stderr. Blocks."""
     sys.stderr.write(f"{visible(question)} ")
     sys.stderr.flush()
-    try:
+    if (buffer := getattr(sys.stdin, "buffer", None)) is None:  # closed, or text in a test
         return "" if sys.stdin is None else sys.stdin.readline().strip()
-    except UnicodeDecodeError:
-        return ""
+    # Not through the buffer, whose lock the end of the process would wait for.
+    return str(buffer.raw.readline().decode(errors="replace").strip())

@@ -407,9 +407,21 @@ def read_text(file: Path) -> str:
 
 async def confirmed(question: str) -> bool:
     import asyncio
+    from concurrent.futures import Future
+    from threading import Thread
 
-    answer = await asyncio.to_thread(ask, f"{question} [y/N]")
-    return answer.lower() in ("y", "yes")
+    answer: Future[str] = Future()
+    answer.set_running_or_notify_cancel()
+
+    def read() -> None:
+        try:
+            answer.set_result(ask(f"{question} [y/N]"))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            answer.set_exception(error)
+
+    # A thread of the loop's own would keep the process until Enter after Ctrl-C or --timeout.
+    Thread(target=read, daemon=True).start()
+    return (await asyncio.wrap_future(answer)).lower() in ("y", "yes")
 
 
 async def refused_at_terminal(question: str, arguments: argparse.Namespace) -> bool:
