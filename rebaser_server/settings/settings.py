@@ -17,11 +17,11 @@ from typing import Annotated, Any, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    FilePath,
     PlainSerializer,
     SecretStr,
     field_validator,
@@ -46,6 +46,18 @@ def _seconds(value: Any) -> Any:
 def _masked(url: str | None) -> str | None:
     return None if url is None else redact_url(url)
 
+
+def _of_file(path: Path) -> Path:
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        # Without the path, which may be the content of the file that was meant: a secret.
+        raise ValueError(f"no path of a file: {error.strerror}") from None
+    raise ValueError("the path does not point to a file")
+
+
+FilePath = Annotated[Path, AfterValidator(_of_file)]
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds), Gt(timedelta(0))]
 """ISO 8601 (`PT5M`, `PT0.5S`) or plain seconds; more than none."""
@@ -226,7 +238,10 @@ class OpsSettings(SettingsGroup):
         Raises:
             ValueError: a token cannot be read, or two have one name.
         """
-        file = "" if self.tokens_file is None else self.tokens_file.read_text("utf-8")
+        try:
+            file = "" if self.tokens_file is None else self.tokens_file.read_text("utf-8")
+        except OSError as error:
+            raise ValueError(f"tokens_file cannot be read: {error.strerror}") from error
         given = "" if self.tokens is None else self.tokens.get_secret_value()
         single = [] if self.token is None else [AccessToken("viewer", Role.VIEWER, self.token)]
         tokens = [*single, *parse_tokens(f"{given}\n{file}")]

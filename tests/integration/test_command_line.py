@@ -54,6 +54,15 @@ def test_bad_settings_are_named_before_any_connection() -> None:
     assert "REBASER_ACK_WAIT: " in done.stderr
 
 
+def test_the_content_of_a_file_in_place_of_its_path_is_refused_and_not_shown() -> None:
+    """No file has so long a name."""
+    done = rebaser("settings", REBASER_NATS__CREDS=f"-----BEGIN NATS USER JWT-----{'x' * 500}")
+
+    assert done.returncode == 2
+    assert "REBASER_NATS__CREDS: " in done.stderr
+    assert "JWT" not in done.stderr
+
+
 def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
     done = rebaser("serve", REBASER_QUIET_PERIOD="5min")
 
