@@ -146,16 +146,16 @@ async def show_letters(deployment: Deployment, arguments: argparse.Namespace) ->
 
 @with_deployment
 async def replay_letters(deployment: Deployment, arguments: argparse.Namespace) -> None:
-    replayed = []
-    for sequence in arguments.sequence:
-        request_id = await replay(
-            deployment.streams, deployment.batches, deployment.client, sequence
-        )
-        replayed.append({"sequence": sequence, "request": str(request_id)})
-        if not arguments.json:
-            say(f"{sequence}: enqueued again as request {request_id}")
-    if arguments.json:
-        say_json(replayed)
+    replayed, lines = [], []
+    try:
+        for sequence in arguments.sequence:
+            request_id = await replay(
+                deployment.streams, deployment.batches, deployment.client, sequence
+            )
+            replayed.append({"sequence": sequence, "request": str(request_id)})
+            lines.append(f"{sequence}: enqueued again as request {request_id}")
+    finally:  # also of those before one that cannot be replayed; a closed pipe ends none
+        say_result(replayed, *lines, as_json=arguments.json)
 
 
 @with_deployment
@@ -163,10 +163,7 @@ async def purge_letters(deployment: Deployment, arguments: argparse.Namespace) -
     js, stream = deployment.streams.js, deployment.streams.dead_letters_stream
     for sequence in arguments.sequence:
         await check(deployment.streams, sequence)
-    before = (await js.stream_info(stream)).state.messages
-    if arguments.all:
-        await js.purge(stream)
+    purged = await js.purge(stream) if arguments.all else len({*arguments.sequence})
     for sequence in arguments.sequence:
         await js.delete_message(stream, sequence)
-    purged = before - (await js.stream_info(stream)).state.messages
     say_result({"purged": purged}, f"{purged} purged", as_json=arguments.json)

@@ -131,6 +131,44 @@ async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
     )
 
 
+async def test_letters_that_were_replayed_are_named_if_a_later_one_is_not(
+    deployment: Deployment, operator: Commands
+) -> None:
+    """A program that reads JSON would otherwise not know which requests are new."""
+    [change_set] = new_change_sets(1)
+    await buried(deployment, change_set, ExampleGraph().define(1, 2))
+    await deployment.start()
+    await deployment.at_rest()
+    [letter] = await operator.read("dead-letters")
+
+    done = await operator.give("dead-letters", "replay", letter["sequence"], 77, "--json")
+
+    assert (done.code, "no dead letter 77" in done.err) == (1, True)
+    assert [each["sequence"] for each in json.loads(done.out)] == [letter["sequence"]]
+
+
+async def test_letters_that_come_meanwhile_are_not_counted_as_purged(
+    deployment: Deployment, operator: Commands
+) -> None:
+    """They come while others are purged wherever there is trouble."""
+    streams = deployment.streams
+    subject = streams.dead_letters(new_change_sets(1)[0])
+    for _ in range(2):
+        await deployment.js.publish(subject, b"a letter")
+
+    async def send_more(_: Any) -> None:
+        for _ in range(3):
+            await deployment.nc.publish(subject, b"a letter")
+
+    for asked in ("INFO", "PURGE", "MSG.DELETE"):
+        api = f"$JS.API.STREAM.{asked}.{streams.dead_letters_stream}"
+        await deployment.nc.subscribe(api, cb=send_more)
+    one = await operator.read("dead-letters", "purge", 1)
+    every = await operator.read("dead-letters", "purge", "--all")
+
+    assert (one["purged"], every["purged"] > 0) == (1, True)
+
+
 async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
     deployment: Deployment, operator: Commands
 ) -> None:
