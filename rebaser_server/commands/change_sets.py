@@ -68,6 +68,8 @@ async def delete_workspace(deployment: Deployment, arguments: argparse.Namespace
         if not await confirmed(f"Delete {record.name!r} and its {many(count, 'change set')}?"):
             complain("not deleted")
             return Exit.FAILED
+    there = await workspaces.change_sets(record.workspace_id)
+    await warn_if_paused(deployment, *map(_ids, there), waiting="the deletion")
     await workspaces.delete_workspace(record.workspace_id)
     records = await workspaces.change_sets(record.workspace_id, closed=True)
     _show_change_sets(records, [None] * len(records), arguments)
@@ -105,6 +107,7 @@ async def fork(deployment: Deployment, arguments: argparse.Namespace) -> None:
         found = await addresses.find(f"{workspace}/{arguments.base}", closed=True)
         base = found.record.change_set_id
     record = await client.workspaces.fork(workspace, name, base=base, commit=arguments.commit)
+    await warn_if_paused(deployment, _ids(record), waiting="the new branch, which is registered,")
     await client.change_set(record.workspace_id, record.change_set_id).refresh()
     await _show(deployment, arguments, record)
 
@@ -127,6 +130,7 @@ async def describe(deployment: Deployment, arguments: argparse.Namespace) -> Non
 async def refresh(deployment: Deployment, arguments: argparse.Namespace) -> None:
     record = await _find_branch(deployment, arguments)
     change_set = deployment.client.change_set(*_ids(record))
+    await warn_if_paused(deployment, _ids(record))
     await change_set.refresh()
     await _show(deployment, arguments, await change_set.describe())
 
@@ -140,6 +144,7 @@ async def abandon(deployment: Deployment, arguments: argparse.Namespace) -> int:
     if await refused_at_terminal(question, arguments):
         complain("nothing was changed")
         return Exit.FAILED
+    await warn_if_paused(deployment, _ids(record))
     await (change_set.delete() if arguments.delete else change_set.abandon())
     await _show(deployment, arguments, await change_set.describe())
     return Exit.OK
@@ -192,6 +197,8 @@ async def apply(deployment: Deployment, arguments: argparse.Namespace) -> int:
         reviewed = comparison.digest
     elif reviewed is not None and len(reviewed) < _DIGITS:
         reviewed = await _whole_digest(deployment, record, reviewed)
+    head = ChangeSet(record.workspace_id, record.head)
+    await warn_if_paused(deployment, _ids(record), head)
     record = await deployment.client.change_set(*_ids(record)).apply(reviewed=reviewed)
     await _show(deployment, arguments, record)
     if arguments.wait and record.application is not None and record.application.commit is not None:

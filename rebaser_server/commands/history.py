@@ -26,7 +26,7 @@ from rebaser_core.records import utc_text
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue, SetValue
 from rebaser_server.commands.support.addresses import change_set_of
 from rebaser_server.commands.support.arguments import LAST, Exit, refused_at_terminal
-from rebaser_server.commands.support.deployment import Deployment, with_deployment
+from rebaser_server.commands.support.deployment import Deployment, warn_if_paused, with_deployment
 from rebaser_server.commands.support.progress import failures, until_computed
 from rebaser_server.commands.support.value_source import read_revert_plan
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -140,6 +140,7 @@ async def revert(deployment: Deployment, arguments: argparse.Namespace) -> Exit:
         if await refused_at_terminal(f"Undo commit {plan.commit} by this?", arguments):
             complain("nothing was sent")
             return Exit.FAILED
+        await warn_if_paused(deployment, change_set)
         request_id, reply = await deployment.client.enqueue_updates_with_reply(
             *change_set, plan.updates
         )

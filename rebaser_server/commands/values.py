@@ -111,7 +111,7 @@ async def why(deployment: Deployment, arguments: argparse.Namespace) -> int:
         return Exit.BAD_SETTINGS
     provenance = await deployment.client.change_set(*change_set).why(name, at=arguments.at)
     if provenance.waits is not None and arguments.at is None:
-        await warn_if_paused(deployment, change_set, "the update")
+        await warn_if_paused(deployment, change_set, waiting="the update")
     await _show_provenance(deployment, change_set, name, provenance, as_json=arguments.json)
     return Exit.OK
 

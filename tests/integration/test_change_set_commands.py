@@ -5,10 +5,14 @@ import json
 import subprocess
 
 from rebaser_core.errors import NoSuchChangeSet
+from rebaser_core.records import PauseScope
+from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.support.execution import hint_for
 from tests.helpers import fork_server
 from tests.helpers.batches import ExampleGraph
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
 
 
 async def run(
@@ -104,3 +108,35 @@ async def test_an_unregistered_change_set_is_named_in_the_error(deployment: Depl
         f"rebaser: there is no workspace {workspace!r}",
         f"  {hint_for(NoSuchChangeSet())}",
     ]
+
+
+async def test_a_command_that_waits_for_the_end_of_a_pause_says_so(deployment: Deployment) -> None:
+    """It would stand still without a word, for as long as the pause lasts."""
+    await deployment.start()
+    operator = Commands(deployment)
+    await operator.tell("workspaces", "create", "shop")
+    shop = await deployment.client.workspace("shop").ids()
+    scope, book = PauseScope(shop.workspace_id), PauseStore(deployment.streams)
+
+    async def waits() -> bool:
+        return bool(await deployment.js.stream_subjects(deployment.streams.requests_stream))
+
+    async def paused(*words: str) -> str:
+        await book.pause(scope)
+        giving = asyncio.create_task(operator.give(*words))
+        await eventually(waits)
+        await book.resume(scope)
+        done = await giving
+        assert done.code == 0, done.err
+        return done.err
+
+    waiting = "workspace 'shop' is paused: {} waits for `rebaser resume shop`\n"
+    request = waiting.format("the request")
+    forked = await paused("change-sets", "fork", "shop", "july")
+    assert forked == waiting.format("the new branch, which is registered,")
+    assert await paused("change-sets", "refresh", "shop/july") == request
+    assert await paused("change-sets", "apply", "shop/july", "--yes") == request
+    await operator.tell("change-sets", "fork", "shop", "august")
+    assert await paused("change-sets", "abandon", "shop/august", "--yes") == request
+    deleted = await paused("workspaces", "delete", "shop", "--yes")
+    assert deleted == waiting.format("the deletion")

@@ -246,24 +246,24 @@ async def describe(deployment: Deployment, scope: PauseScope) -> str:
 
 
 async def warn_if_paused(
-    deployment: Deployment, change_set: ChangeSet, waiting: str = "the request"
+    deployment: Deployment, *change_sets: ChangeSet, waiting: str = "the request"
 ) -> None:
-    """Warn on stderr if `waiting` will wait for the end of a pause."""
-    text = await pause_text(deployment, change_set, waiting)
-    if text is not None:
-        complain(text)
+    """Warn on stderr if `waiting` will wait for the end of a pause of any of the change sets."""
+    complain(*await pause_texts(deployment, *change_sets, waiting=waiting))
 
 
-async def pause_text(deployment: Deployment, change_set: ChangeSet, waiting: str) -> str | None:
-    """Text on the pause that keeps `waiting` back, with the command that ends it, if any."""
+async def pause_texts(deployment: Deployment, *change_sets: ChangeSet, waiting: str) -> list[str]:
+    """Texts on the pauses that keep `waiting` back, with the commands that end them."""
     from rebaser_server.cluster.pauses import PauseStore
 
-    pauses = await PauseStore(deployment.streams).all()
-    for scope in enclosing_scopes(change_set):
-        if scope in pauses:
-            what, how = await describe(deployment, scope), await resume_hint(deployment, scope)
-            return f"{what} is paused: {waiting} waits for {how}"
-    return None
+    pauses, texts = await PauseStore(deployment.streams).all(), dict[str, None]()
+    for change_set in change_sets:
+        for scope in enclosing_scopes(change_set):
+            if scope in pauses:
+                what, how = await describe(deployment, scope), await resume_hint(deployment, scope)
+                texts[f"{what} is paused: {waiting} waits for {how}"] = None
+                break
+    return [*texts]
 
 
 async def resume_hint(deployment: Deployment, scope: PauseScope) -> str:

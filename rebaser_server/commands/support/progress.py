@@ -24,7 +24,7 @@ from rebaser_core.messages import (
     SuccessStatusV3,
 )
 from rebaser_server.commands.support.arguments import Exit
-from rebaser_server.commands.support.deployment import Deployment, pause_text, warn_if_paused
+from rebaser_server.commands.support.deployment import Deployment, pause_texts, warn_if_paused
 from rebaser_server.commands.support.value_source import reason
 from rebaser_server.terminal.lines import say, say_result
 from rebaser_server.terminal.tables import ProgressBar, progress_bar
@@ -253,7 +253,8 @@ class _WaitText:
 
     async def _describe(self, text: str, *, may_be_paused: bool) -> None:
         if may_be_paused and self._bar.is_seen:
-            text = await pause_text(self._deployment, self._change_set, text) or text
+            found = await pause_texts(self._deployment, self._change_set, waiting=text)
+            text = next(iter(found), text)
         self._bar.describe(f"{text} ({self._elapsed:.0f} s)")
 
 
@@ -304,8 +305,7 @@ async def standing(
 
     The exit code tells whether a value that is `named` failed or is blocked.
     """
-    async for _ in deployment.client.change_set(*change_set).progress():
-        pass
+    await until_computed(deployment, change_set, None)
     failed = await failures(deployment, change_set, None, named=named, sent=False)
     if not as_json:
         say(*failed.lines())
