@@ -117,12 +117,12 @@ async def describe(deployment: Deployment, arguments: argparse.Namespace) -> Non
     name = arguments.rename
     record = (await find_registered(deployment, arguments, closed=name is None)).record
     change_set = deployment.client.change_set(*_ids(record))
-    if name is not None:
-        if name != record.name:
-            await deployment.client.addresses.check_free(name, record.workspace_id)
-        record = await change_set.rename(name)
+    if name not in (None, record.name):
+        await deployment.client.addresses.check_free(name, record.workspace_id)
     if arguments.comment is not None:
         await change_set.comment(arguments.comment)
+    if name is not None:  # last: a comment may be refused, and this is not
+        record = await change_set.rename(name)
     await _show(deployment, arguments, record, await change_set.comments())
 
 

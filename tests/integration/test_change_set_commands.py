@@ -140,3 +140,17 @@ async def test_a_command_that_waits_for_the_end_of_a_pause_says_so(deployment: D
     assert await paused("change-sets", "abandon", "shop/august", "--yes") == request
     deleted = await paused("workspaces", "delete", "shop", "--yes")
     assert deleted == waiting.format("the deletion")
+
+
+async def test_a_comment_that_is_refused_comes_with_no_new_name(deployment: Deployment) -> None:
+    """An error says that nothing was done."""
+    operator = Commands(deployment)
+    await operator.tell("workspaces", "create", "shop")
+
+    said = await operator.tell(
+        "change-sets", "describe", "shop", "--rename", "august", "--comment", "", code=1
+    )
+
+    assert "comment: " in said
+    [head] = await operator.read("change-sets", "list", "shop")
+    assert head["name"] == "head"
