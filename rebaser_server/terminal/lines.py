@@ -11,8 +11,14 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any, Final, TextIO
 
+from rebaser_core.errors import RebaserError
+
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that control, are invisible, reorder text or break a line."""
+
+
+class OutputRefused(RebaserError):
+    """Stdout or stderr takes nothing more, as on a full disk; what was done before stands."""
 
 
 def visible(text: str) -> str:
@@ -78,8 +84,17 @@ def say_script(text: str) -> None:
 
 
 def _write(stream: TextIO, lines: Iterable[str]) -> None:
-    stream.writelines(f"{line}\n" for line in lines)
-    stream.flush()
+    try:
+        stream.writelines(f"{line}\n" for line in lines)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = "stderr" if stream is sys.stderr else "stdout"
+        setattr(sys, name, io.StringIO())  # else the end of the process fails once more
+        raise OutputRefused(
+            f"{name} takes nothing more: {error.strerror}; what the command did before stands"
+        ) from error
 
 
 def ask(question: str) -> str:

@@ -17,7 +17,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-from rebaser_server.terminal.lines import complain, say, say_json, visible
+from rebaser_server.terminal.lines import complain, say, say_json, say_script, visible
 
 _WIDTH: Final = 200
 """Columns of a line if stdout is not a terminal."""
@@ -79,7 +79,15 @@ class Table:
         self._table.add_section()
 
     def show(self) -> None:
-        console().print(self._table)
+        _print(self._table)
+
+
+def _print(drawn: object) -> None:
+    """Print through `lines`: Rich would end the process itself at a closed pipe."""
+    on = console()
+    with on.capture() as captured:
+        on.print(drawn)
+    say_script(captured.get().removesuffix("\n"))
 
 
 def _number_or_cell(value: object) -> Text:
@@ -101,7 +109,7 @@ class Tree:
         return Tree(*label, below=self._tree)
 
     def show(self) -> None:
-        console().print(self._tree)
+        _print(self._tree)
 
 
 def _label(parts: Iterable[Part]) -> Text:

@@ -1,6 +1,7 @@
 """Text from outside reaches a terminal as text, and no module prints around that."""
 
 import ast
+import errno
 import io
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 import rebaser_server
 from rebaser_server.terminal import lines
-from rebaser_server.terminal.lines import visible
+from rebaser_server.terminal.lines import OutputRefused, visible
+from rebaser_server.terminal.tables import Table
 
 SERVER = Path(rebaser_server.__file__).parent
 PRINTERS = {"terminal/lines.py", "terminal/tables.py"}
@@ -106,3 +108,38 @@ def test_no_other_module_of_the_server_prints() -> None:
     }
 
     assert others == {}
+
+
+class Refusing(io.RawIOBase):
+    def __init__(self, error: int) -> None:
+        self._error = error
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _: object) -> int:
+        raise OSError(self._error, "it takes nothing")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Refusing(error))))
+
+
+def test_a_full_disk_below_stdout_is_named_and_ends_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not the store's; and what is left in the buffer fails no end of the process."""
+    refuse(monkeypatch, errno.ENOSPC)
+
+    with pytest.raises(OutputRefused, match="stdout takes nothing more: it takes nothing"):
+        lines.say("a result")
+
+    lines.say("nobody reads this")
+
+
+def test_a_closed_pipe_is_one_error_for_lines_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich would end the process by itself, with exit code 1."""
+    for show in (lambda: lines.say("line"), Table("a").show):
+        refuse(monkeypatch, errno.EPIPE)
+        with pytest.raises(BrokenPipeError):
+            show()
