@@ -3,6 +3,7 @@
 import argparse
 from typing import Any, Final
 
+from rebaser_core.errors import many
 from rebaser_core.records import PauseScope, seconds_since
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commands.support.addresses import add_addresses, scope_of
@@ -102,9 +103,10 @@ async def resume(deployment: Deployment, arguments: argparse.Namespace) -> None:
     before = await book.of(scope)
     tasks = await book.resume(scope)
     pauses = await book.all()
-    wider = [pauses[each] for each in _wider_than(scope) if each in pauses]
+    wider = [record for each, record in pauses.items() if _is_below(scope, each)]
+    narrower = [record for each, record in pauses.items() if _is_below(each, scope)]
     if arguments.json:
-        still = pauses_to_json(wider)
+        still = pauses_to_json([*wider, *narrower])
         await add_addresses(deployment, still)
         say_json({"resumed": before is not None, "tasks": tasks, "stillPaused": still})
         return
@@ -114,12 +116,14 @@ async def resume(deployment: Deployment, arguments: argparse.Namespace) -> None:
         wider_name = await describe(deployment, record.scope)
         hint = await resume_hint(deployment, record.scope)
         complain(f"it still waits: {wider_name} is paused; {hint} ends that")
+    if narrower:
+        count = many(len(narrower), "narrower pause")
+        complain(f"a part of it still waits: {count} in force, which `rebaser pause` lists")
 
 
-def _wider_than(scope: PauseScope) -> list[PauseScope]:
-    """The wider scopes: a pause of one of them covers `scope`, too."""
-    wider = [PauseScope(), PauseScope(scope.workspace_id)]
-    return wider[: sum(each is not None for each in scope)]
+def _is_below(scope: PauseScope, other: PauseScope) -> bool:
+    """Whether the other scope is wider, so that its pause covers this one, too."""
+    return other != scope and other in (PauseScope(), PauseScope(scope.workspace_id))
 
 
 _LETTERS: Final = {

@@ -57,6 +57,23 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
     assert await operator.read("pause") == []
 
 
+async def test_a_resume_says_which_narrower_pauses_stay(
+    operator: Commands, change_set: ChangeSet
+) -> None:
+    """Who resumes all may believe that all is worked on."""
+    await operator.tell("pause", *change_set)
+    await operator.tell("pause", "--all")
+
+    first = await operator.give("resume", "--all")
+    again = await operator.read("resume", "--all")
+    await operator.tell("resume", *change_set)
+
+    assert "everything is resumed" in first.out
+    assert "a part of it still waits: 1 narrower pause in force" in first.err
+    assert [each["changeSet"] for each in again["stillPaused"]] == [str(change_set.change_set_id)]
+    assert (await operator.read("resume", "--all"))["stillPaused"] == []
+
+
 async def test_without_a_scope_nothing_is_paused_or_resumed(operator: Commands) -> None:
     listed = await operator.read("pause")
     said = [
