@@ -147,6 +147,27 @@ async def test_letters_that_were_replayed_are_named_if_a_later_one_is_not(
     assert [each["sequence"] for each in json.loads(done.out)] == [letter["sequence"]]
 
 
+async def test_a_letter_with_a_part_in_the_store_needs_no_setting_that_says_where_that_is(
+    deployment: Deployment, operator: Commands
+) -> None:
+    """A Rebaser says it; without one, the error names the setting, and calls nothing lost."""
+    [change_set] = new_change_sets(1)
+    whole = deployment.nc.max_payload - 100  # the reason for its death has no room beside it
+    await deployment.js.publish(deployment.streams.requests(change_set), b"\xff" * whole)
+    await deployment.js.publish(deployment.streams.task(change_set), b"")
+    daemon = await deployment.start()
+    await deployment.at_rest()
+    elsewhere = Commands(deployment)
+    del elsewhere._variables["REBASER_STORE__ROOT"]
+
+    shown = json.loads(await elsewhere.tell("dead-letters", "show", 1))
+    daemon.kill()
+    unknown = await elsewhere.tell("dead-letters", "show", 1, code=1)
+
+    assert "cannot be decoded" in shown["asked"]
+    assert "REBASER_STORE__ROOT is not set" in unknown
+
+
 async def test_letters_that_come_meanwhile_are_not_counted_as_purged(
     deployment: Deployment, operator: Commands
 ) -> None:

@@ -9,10 +9,10 @@ import asyncio
 import functools
 import re
 import shlex
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 import nats.errors
 
@@ -26,6 +26,7 @@ from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.arguments import Handler
+from rebaser_server.errors import MissingBatch
 from rebaser_server.ops.answers import STATUS, statuses
 from rebaser_server.runtime.tasks import background, wait_forever
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
@@ -35,6 +36,8 @@ from rebaser_server.terminal.lines import complain
 if TYPE_CHECKING:
     from rebaser_server.commit_log.batch_store import BatchStore
     from rebaser_server.commit_log.state_loader import StateLoader
+
+T = TypeVar("T")
 
 _VIOLATION: Final = re.compile(r'permissions violation for (\w+) to "([^"]+)"', re.IGNORECASE)
 """Pattern of a refusal: NATS names the operation and the subject only in the text of the error."""
@@ -114,12 +117,19 @@ class Deployment:
 
         return open_state_loader(self.streams.js, await self.settings_with_store(), change_set)
 
-    @property
-    def batches(self) -> "BatchStore":
-        """Batches of the deployment; those of requests lie in NATS. The import is slow."""
-        from rebaser_server.commit_log.batch_store import open_batch_store
+    async def with_batches(self, read: Callable[["BatchStore"], Awaitable[T]]) -> T:
+        """Return what `read` makes of the batches, most of which lie in NATS.
 
-        return open_batch_store(self.streams, self.settings)
+        The store is looked for only if one is missing: then this raises as `settings_with_store`.
+        """
+        from rebaser_server.commit_log.batch_store import open_batch_store  # slow
+
+        try:
+            return await read(open_batch_store(self.streams, self.settings))
+        except RebaserError as error:
+            if not isinstance(error.__cause__, MissingBatch):
+                raise
+        return await read(open_batch_store(self.streams, await self.settings_with_store()))
 
     async def check_change_set(self, change_set: ChangeSet) -> None:
         """Check the two ids. The change set may be new.
