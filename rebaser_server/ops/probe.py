@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
-from urllib.request import HTTPSHandler, build_opener
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from rebaser_server.settings.settings import Settings, service_variables
@@ -31,8 +31,9 @@ def main() -> int:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     scheme, address = "https" if context else "http", _address(ops.host)
     url = f"{scheme}://{address}:{ops.port or DEFAULT_PORT}/healthz"
+    direct = ProxyHandler({})  # a proxy of the environment reaches other machines, not this one
     try:
-        with build_opener(HTTPSHandler(context=context)).open(url, timeout=_TIMEOUT):
+        with build_opener(direct, HTTPSHandler(context=context)).open(url, timeout=_TIMEOUT):
             return 0
     except OSError as error:  # an HTTP error is an OSError, too
         lines.complain(f"{url}: {error}")

@@ -14,11 +14,15 @@ from tests.helpers.nats_process import NatsServer, running
 from tests.security.identities import certificates
 
 
+_PROXIES = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+"""As in a container that reaches the internet through one; this one is away."""
+
+
 async def health(directory: Path, variables: dict[str, str]) -> int:
     asked = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "rebaser_server.ops.probe"],
-        env=os.environ | {f"REBASER_{name}": value for name, value in variables.items()},
+        env=os.environ | _PROXIES | {f"REBASER_{name}": value for name, value in variables.items()},
         cwd=directory,
         capture_output=True,
         check=False,
