@@ -201,7 +201,10 @@ _WITHIN: Final = 20.0
 _FOREIGN: Final = (
     "Actions take the header Content-Type: application/json, and come from this page.\n"
 )
-_WAITS: Final = "enqueued, and not handled yet: it waits behind other requests, or for a resume"
+_WAITS: Final = (
+    "not done yet: what was enqueued by now waits behind other requests, or for a resume; the log "
+    "of the change set shows it once it is done"
+)
 
 
 @dataclass(frozen=True, slots=True)
