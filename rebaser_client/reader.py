@@ -9,6 +9,7 @@ and is not enqueued yet.
 
 import asyncio
 import random
+import sys
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -130,7 +131,7 @@ async def read_log(
     The log is read as of a moment after the call. Commits that settle no request (a change of
     owner, a claim) are left out.
     """
-    entries: deque[LogEntry] = deque(maxlen=limit)
+    entries: deque[LogEntry] = deque(maxlen=None if limit is None else min(limit, sys.maxsize))
     async with aclosing(_entries(streams, change_set, after, idle_timeout=0)) as found:
         async for _, entry in found:
             entries.append(entry)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rebaser_client.errors import AmbiguousAddress, NameTaken
+from rebaser_client.errors import AmbiguousAddress, NameTaken, RequestRefused
 from rebaser_client.requests import RequestSender
 from rebaser_core.calls import ServiceRecordV1
 from rebaser_core.commits import ForkPoint
@@ -110,6 +110,7 @@ class Workspaces:
             NoSuchChangeSet: there is no such workspace, or `base` is not registered in it.
             QuotaExceeded: the workspace has as many change sets as it may have.
             AlreadyRegistered: another change set has `change_set_id`.
+            RequestRefused: there is no such commit yet.
         """
         workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
         branch = ChangeSetId()
@@ -125,14 +126,17 @@ class Workspaces:
         return record
 
     async def _base(self, parent: ChangeSetRecordV1, commit: int | None) -> ForkPoint:
-        if commit is None:
-            streams = self._sender.streams
-            subject = streams.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
-            last = await streams.js.get_message(streams.commits_stream, last_by_subject=subject)
-            if last is None and parent.base is not None:
-                return parent.base  # itself not more than a record yet
-            commit = 0 if last is None else last.sequence
-        return ForkPoint(change_set_id=parent.change_set_id, commit=commit)
+        streams = self._sender.streams
+        subject = streams.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
+        last = await streams.js.get_message(streams.commits_stream, last_by_subject=subject)
+        if commit is None and last is None and parent.base is not None:
+            return parent.base  # itself not more than a record yet
+        newest = 0 if last is None else last.sequence
+        if commit is not None and commit > newest:  # the branch would wait for it without end
+            raise RequestRefused(f"the log ends at commit {newest}, before {commit}")
+        return ForkPoint(
+            change_set_id=parent.change_set_id, commit=newest if commit is None else commit
+        )
 
     async def delete_workspace(self, workspace_id: WorkspaceId | str) -> None:
         """Delete all change sets of the workspace, head last, and the record with head's data.

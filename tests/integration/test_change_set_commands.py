@@ -142,6 +142,19 @@ async def test_a_command_that_waits_for_the_end_of_a_pause_says_so(deployment: D
     assert deleted == waiting.format("the deletion")
 
 
+async def test_a_branch_of_a_commit_that_is_not_there_is_not_made(deployment: Deployment) -> None:
+    """It would wait for that commit without a word, and be in all lists."""
+    operator = Commands(deployment)
+    await operator.tell("workspaces", "create", "shop")
+
+    for commit in (7, 10**20):
+        said = await operator.tell("change-sets", "fork", "shop", "x", "--commit", commit, code=1)
+        assert f"the log ends at commit 0, before {commit}" in said
+
+    assert len(await operator.read("change-sets", "list", "shop")) == 1
+    assert await operator.read("log", "shop", "--last", 10**20) == []
+
+
 async def test_a_comment_that_is_refused_comes_with_no_new_name(deployment: Deployment) -> None:
     """An error says that nothing was done."""
     operator = Commands(deployment)
