@@ -5,9 +5,10 @@ a named one is a column. Import this module where there is a table: it takes pya
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,30 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
     if objects := [name for name, kind in kinds if str(kind) == "Object"]:
         # Polars gives Arrow their addresses.
         raise NotATable(f"column {objects[0]!r:.80} has objects of Python: convert it")
+    if hasattr(frame, "iloc"):
+        _require_alike(frame, reader.schema)
     return without_index(reader)
+
+
+_MIXED: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str]]] = (
+    (pa.types.is_date, lambda cell: isinstance(cell, datetime), "days and times"),
+    (
+        pa.types.is_timestamp,
+        lambda cell: getattr(cell, "tzinfo", None) is None,
+        "times with and without a time zone",
+    ),
+    (pa.types.is_binary, lambda cell: isinstance(cell, str), "bytes and text"),
+    (pa.types.is_floating, lambda cell: type(cell).__name__[:4] == "bool", "numbers and booleans"),
+)
+"""Types that Arrow gives a column of objects whose cells it changes, and what tells these apart."""
+
+
+def _require_alike(frame: Any, schema: pa.Schema) -> None:
+    """Require that Arrow changes no cells of a frame of pandas to be like others in a column."""
+    for (name, column), kind in zip(frame.items(), schema.types, strict=False):
+        for is_kind, test, what in _MIXED if column.dtype == object else ():
+            if is_kind(kind) and len({test(cell) for cell in column.dropna()}) > 1:
+                raise NotATable(f"column {str(name)!r:.80} has {what}: convert it")
 
 
 def _is_polars(frame: Any) -> bool:

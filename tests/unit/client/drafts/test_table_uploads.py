@@ -4,6 +4,7 @@ import io
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,32 @@ def test_an_empty_table_keeps_its_columns() -> None:
 def test_what_a_table_cannot_keep_is_refused_by_name(table: Any, says: str) -> None:
     with pytest.raises(InvalidDraft, match=says):
         Draft().table("orders", table)
+
+
+NOON = datetime(2026, 11, 1, 12)  # noqa: DTZ001 - without a time zone
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ([NOON.date(), NOON], "column 'a' has days and times"),
+        ([NOON, NOON.replace(tzinfo=UTC)], "column 'a' has times with and without a time zone"),
+        ([NOON.replace(tzinfo=UTC), NOON], "column 'a' has times with and without a time zone"),
+        (["x", b"x"], "column 'a' has bytes and text"),
+        ([1.5, True], "column 'a' has numbers and booleans"),
+    ],
+)
+def test_cells_that_arrow_would_make_alike_are_refused(cells: list[Any], says: str) -> None:
+    """Without a word it drops the time of a day, or the zone of a time."""
+    with pytest.raises(InvalidDraft, match=says):
+        written(pd.DataFrame({"a": pd.Series(cells, dtype=object)}))
+
+
+@pytest.mark.parametrize(
+    "cells", [[NOON, pd.NaT, None], [NOON.date(), pd.NaT], [1.5, 2, float("nan")], ["x", pd.NA]]
+)
+def test_missing_cells_are_like_any_others(cells: list[Any]) -> None:
+    assert written(pd.DataFrame({"a": pd.Series(cells, dtype=object)})).rows == len(cells)
 
 
 @pytest.mark.parametrize(
