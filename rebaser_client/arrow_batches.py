@@ -21,6 +21,8 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
     """Return the rows of a table with Arrow's stream interface. Raises `NotATable`."""
     try:
         reader = pa.RecordBatchReader.from_stream(frame)
+    except MemoryError:
+        raise
     except Exception as error:  # a library has errors of its own, and those of Python
         what = str(error.args[0] if error.args else type(error).__name__)
         raise NotATable(f"{_culprit(frame)}{what:.300}") from error

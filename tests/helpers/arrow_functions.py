@@ -60,6 +60,12 @@ def column(*, orders): return orders["amount"]
 def lazy(*, orders):
     import polars as pl
     return pl.from_arrow(orders).lazy()
+def filtered(*, orders):
+    frame = orders.to_pandas()
+    return frame[frame.amount > 10]
+def objects(*, orders):
+    import polars as pl
+    return pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)})
 def handle(*, orders): return {"$table": {"content": "a" * 32}}
 def given(*, value): return value["inside"]
 def huge(*, orders): return pa.table({"n": pa.array(range(9_000_000), pa.int64())})

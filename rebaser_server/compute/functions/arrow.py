@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pybase64 import b64decode, b64encode_as_string
 
+from rebaser_client.arrow_batches import read_frame
 from rebaser_core.table_schemas import (
     NotATable,
     arrow_schema,
@@ -184,10 +185,10 @@ _JSON: Final = (NoneType, bool, int, float, str, list, dict, ReadOnlyList, ReadO
 
 
 def _rows_of(result: Any) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    """Return the rows as a table keeps them. Raises `NotATable`, or what the result raises."""
+    """Return the rows as a table keeps them. Raises `NotATable`."""
     try:
-        reader = pa.RecordBatchReader.from_stream(result)
-    except pa.ArrowInvalid as error:  # one column, without a name
+        reader = read_frame(result)
+    except NotATable as error:
         raise NotATable(f"{type(result).__name__} is no table: {first_line(error)}") from None
     schema = kept_schema(reader.schema)
     batches = list(_bounded((cast(batch, schema) for batch in reader), "the result"))

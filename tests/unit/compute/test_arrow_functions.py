@@ -182,6 +182,8 @@ REFUSED = {
     "scalar": "the result cannot be a value: Int64Scalar is neither JSON nor a table: .* its",
     "column": "the result cannot be a value: ChunkedArray is no table: ",
     "lazy": "the result cannot be a value: LazyFrame is neither JSON nor a table",
+    "filtered": r"the result cannot be a value: column '__index_level_0__': the index of the frame",
+    "objects": "the result cannot be a value: DataFrame is no table: column 'o' has objects of Pyt",
     "handle": r"the result cannot be a value: an object with the key \$table: return the tab",
     "huge": "the result has more than 64 MiB, the most that a function .* returns: use `sql`",
     "missing": "no Python function 'arrow.missing' is installed here",
