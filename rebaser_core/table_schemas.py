@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,8 +47,9 @@ def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(column.type):  # Arrow cannot cast categories of Polars at once
-        return column.dictionary.cast(kind).take(column.indices)
+    if pa.types.is_dictionary(column.type) or pa.types.is_nested(column.type):
+        # Arrow cannot cast categories of Polars at once.
+        column = column.cast(_kept_type(column.type, "", coded=True))
     return column.cast(kind)
 
 
@@ -201,18 +203,25 @@ _INTEGERS: Final = {
 }
 
 
-def _kept_type(kind: pa.DataType, name: str) -> pa.DataType:
+def _kept_type(kind: pa.DataType, name: str, *, coded: bool = False) -> pa.DataType:
+    """Return the type in which a column is kept; `coded`: its categories stay ones, of kept types.
+
+    Raises:
+        NotATable: there is none; `name` is the column's.
+    """
+    kept_type = partial(_kept_type, name=name, coded=coded)
     if pa.types.is_dictionary(kind):
-        return _kept_type(kind.value_type, name)
+        kept = kept_type(kind.value_type)
+        return pa.dictionary(kind.index_type, kept) if coded else kept
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_kept_type(kind.value_type, name))
+        return pa.list_(kept_type(kind.value_type))
     if pa.types.is_struct(kind):
         require_distinct([field.name for field in kind], f"column {name!r}: ")
-        return pa.struct([pa.field(f.name, _kept_type(f.type, name), f.nullable) for f in kind])
+        return pa.struct([pa.field(f.name, kept_type(f.type), f.nullable) for f in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_kept_type(kind.key_type, name), _kept_type(kind.item_type, name))
+        return pa.map_(kept_type(kind.key_type), kept_type(kind.item_type))
     kept = _INTEGERS.get(kind, kind)
     for test, plain in _ALIKE:
         if test(kept):

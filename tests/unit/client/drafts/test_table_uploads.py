@@ -70,6 +70,23 @@ def test_equal_rows_of_each_library_are_one_file(convert: Callable[[pa.Table], A
     assert rows_in(upload) == ROWS
 
 
+@pytest.mark.parametrize(
+    ("kind", "cell"),
+    [
+        (pl.Categorical, "x"),
+        (pl.List(pl.Categorical), ["x", None]),
+        (pl.Struct({"k": pl.Enum(["y", "x"])}), {"k": "x"}),
+    ],
+    ids=["plain", "list", "struct"],
+)
+def test_categories_of_polars_are_their_text(kind: Any, cell: Any) -> None:
+    """Wherever they stand."""
+    rows = [{"a": cell}, {"a": None}]
+    table = pl.DataFrame(rows, schema={"a": kind})
+
+    assert written(table).digest == written(pa.Table.from_pylist(rows)).digest
+
+
 def test_the_cut_of_a_large_table_does_not_show_in_the_file(tmp_path: Path) -> None:
     """A file is read in parts, however its own groups of rows are cut."""
     table, path = pa.table({"id": range(300_000)}), tmp_path / "large.parquet"
