@@ -50,6 +50,8 @@ def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type) or pa.types.is_nested(column.type):
         # Arrow cannot cast categories of Polars at once.
         column = column.cast(_kept_type(column.type, "", coded=True))
+    if pa.types.is_decimal(kind):
+        column.validate(full=True)  # a cast to its own type does not look at the digits
     return column.cast(kind)
 
 
@@ -259,7 +261,7 @@ _SCALARS: Final = {
 
 
 def _spark_scalar(kind: pa.DataType) -> str | None:
-    if pa.types.is_decimal128(kind):
+    if pa.types.is_decimal128(kind) and kind.scale >= 0:
         return f"decimal({kind.precision},{kind.scale})"
     return _SCALARS.get(kind)
 

@@ -109,6 +109,8 @@ def test_an_empty_table_keeps_its_columns() -> None:
         (pa.table({"a": [None]}), "column 'a' is of type null"),
         (pa.table({"a": pa.array([1], pa.duration("s"))}), "column 'a' is of type duration"),
         (pa.table({"a": pa.array([1], pa.timestamp("ns"))}), "column 'a' does not fit timestamp"),
+        (pa.table({"a": pa.array([100], pa.decimal128(5, -2))}), r"of type decimal128\(5, -2\)"),
+        (duckdb.sql(f"SELECT {2**127 - 1}::hugeint AS a"), "column 'a' does not fit decimal128"),
         (pa.table([[1], [2]], names=["a", "a"]), "two columns are called 'a'"),
         (pa.table({"a": [1], "A": [2]}), "'a' and 'A' differ in upper and lower case alone"),
         (pa.table({}), "at least one column"),
