@@ -268,8 +268,9 @@ def _files_below(
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():
-            column, is_named, text = unquote(entry.name).partition("=")
-            if not is_named or not column or column in columns:
+            column, is_named, text = map(unquote, entry.name.partition("="))
+            # U+FFFD stands for bytes that are no text, so it may be two values.
+            if not is_named or not column or column in columns or "\ufffd" in column + text:
                 raise NotATable(
                     f"it has a folder {name!r:.200}, and Parquet is read from files of one folder, "
                     "or of folders such as day=2026-11-01: name that folder, or make the table one "

@@ -160,6 +160,16 @@ def test_values_of_folders_have_the_type_that_all_can_have(
     assert lake.copy(lake.path("orders"))["part"].to_pylist() == values
 
 
+def test_names_of_folders_are_taken_apart_before_they_are_decoded(lake: Lake) -> None:
+    """A column may have `=` in its name; bytes that are no text are refused, not made one value."""
+    lake.parquet("orders/a%3Db=c%3Dd/a.parquet", pa.table({"id": [1]}))
+    for name in ("%FF", "%FE"):
+        lake.parquet(f"bytes/part={name}/a.parquet", pa.table({"id": [1]}))
+
+    assert lake.copy(lake.path("orders")) == pa.table({"id": [1], "a=b": ["c=d"]})
+    assert "it has a folder 'part=%F" in lake.refusal(lake.path("bytes"), DIGEST)
+
+
 def test_folders_in_folders_name_more_columns(lake: Lake) -> None:
     lake.parquet("orders/year=2026/month=1/a.parquet", pa.table({"id": [1]}))
     lake.parquet("orders/year=2026/month=2/a.parquet", pa.table({"id": [2]}))
