@@ -219,13 +219,7 @@ class Sources:
             name: {values.get(name) for values in delta.partitions()}
             for name in delta.metadata().partition_columns
         }
-        for name, texts in values.items():
-            is_instant = getattr(dataset.schema.field(name).type, "tz", None) is not None
-            if is_instant and not all(text is None or text.endswith("Z") for text in texts):
-                raise NotATable(
-                    f"it is partitioned by {name!r}, times of which the log does not say the time "
-                    "zone: partition it by dates, or have Spark write them in UTC, with a Z"
-                )
+        _require_known_values(dataset.schema, values)
         return _Opened(dataset.schema, _delta_batches(dataset, values), values)
 
     def _parquet_files(self, place: Path) -> list[_ParquetFile]:
@@ -387,6 +381,25 @@ def _require_readable(delta: DeltaTable) -> None:
             "table is read: have its owner turn that off, or write a copy without"
         )
     require_known_types(delta.schema().to_json())
+
+
+def _require_known_values(
+    schema: pa.Schema, partitions: Mapping[str, Collection[str | None]]
+) -> None:
+    """Require that the log of Delta says which values the partitions have."""
+    for name, texts in partitions.items():
+        kind = schema.field(name).type
+        if pa.types.is_binary(kind):
+            raise NotATable(
+                f"it is partitioned by {name!r}, bytes, for which the log has escaped text: "
+                "partition it by another column"
+            )
+        is_instant = getattr(kind, "tz", None) is not None
+        if is_instant and not all(text is None or text.endswith("Z") for text in texts):
+            raise NotATable(
+                f"it is partitioned by {name!r}, times of which the log does not say the time "
+                "zone: partition it by dates, or have Spark write them in UTC, with a Z"
+            )
 
 
 def _delta_batches(dataset: Any, partitions: Collection[str]) -> Iterator[pa.RecordBatch]:

@@ -470,6 +470,13 @@ def test_files_that_have_other_columns_than_the_table_are_refused(lake: Lake) ->
     assert "has a column 'ID' and none 'id'" in lake.refusal(path, 2)
 
 
+def test_bytes_that_partition_a_table_are_refused(lake: Lake) -> None:
+    """The log has them as escaped text, which would be taken for them."""
+    path = lake.delta("orders", pa.table({"id": [1], "raw": [b"\0\xff"]}), partition_by=["raw"])
+
+    assert "it is partitioned by 'raw', bytes" in lake.refusal(path, 0)
+
+
 @pytest.mark.parametrize("times", [pa.timestamp("us", "UTC"), pa.timestamp("us")])
 def test_times_in_names_of_partitions_are_of_a_known_zone(lake: Lake, times: pa.DataType) -> None:
     """Writers write them in the time zone of their session, and do not say which it was."""
