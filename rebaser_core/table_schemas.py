@@ -391,4 +391,6 @@ def _cell_of(cell: pa.Scalar) -> Any:
         if pa.types.is_list(cell.type):
             return list(map(_cell_of, cell.values))
         text = str(cell.cast(pa.string()))
-        return text.replace(" ", "T").replace(".000000", "").replace("Z", "+00:00")
+        if text[0] != "<":  # as "<value out of range: …>", which the infinity of DuckDB is
+            text = text.replace(" ", "T").replace(".000000", "").replace("Z", "+00:00")
+        return text

@@ -159,3 +159,10 @@ def test_cells_that_python_has_not_are_text() -> None:
             "map": [],
         },
     ]
+
+
+def test_a_day_beyond_those_of_arrow_has_its_number() -> None:
+    """The greatest one stands for infinity in DuckDB."""
+    far = pa.array([(1 << 31) - 1], pa.int32()).cast(pa.date32())
+
+    assert rows_of(pa.table({"day": far})) == [{"day": "<value out of range: 2147483647>"}]
