@@ -32,7 +32,16 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
         raise NotATable(f"column {objects[0]!r:.80} has objects of Python: convert it")
     if hasattr(frame, "iloc"):
         _require_alike(frame, reader.schema)
-    return without_index(reader)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except MemoryError:  # one is an `ArrowException`, too
+            raise
+        except (pa.ArrowException, OSError) as error:  # of a query that runs while it is read
+            raise NotATable(first_line(error)) from error
+
+    return without_index(pa.RecordBatchReader.from_batches(reader.schema, batches()))
 
 
 _MIXED: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str]]] = (

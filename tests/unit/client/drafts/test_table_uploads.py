@@ -18,6 +18,8 @@ import pytest
 from rebaser_client import Draft, InvalidDraft, sql
 from rebaser_client.draft import TableUpload
 from rebaser_client.table_uploads import written
+from rebaser_client.tables import read_updates
+from rebaser_core.errors import MalformedMessage
 from rebaser_core.table_schemas import PARTITION_BY
 
 ROWS = [
@@ -139,6 +141,18 @@ def test_cells_that_arrow_would_make_alike_are_refused(cells: list[Any], says: s
     """Without a word it drops the time of a day, or the zone of a time."""
     with pytest.raises(InvalidDraft, match=says):
         written(pd.DataFrame({"a": pd.Series(cells, dtype=object)}))
+
+
+def test_a_query_that_fails_on_the_way_is_no_table() -> None:
+    """A relation of DuckDB is computed while it is read; its error comes with the row."""
+    failing = duckdb.sql(
+        "SELECT 'id' AS id, if(n = 290000, 'x', '1')::int AS value FROM range(300000) each(n)"
+    )
+
+    with pytest.raises(InvalidDraft, match="Could not convert string 'x' to INT32"):
+        written(failing)
+    with pytest.raises(MalformedMessage, match="Could not convert string 'x' to INT32"):
+        read_updates(failing)
 
 
 @pytest.mark.parametrize(
