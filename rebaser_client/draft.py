@@ -23,7 +23,7 @@ from rebaser_client.csv_files import require_once
 from rebaser_client.display import package
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.plain_values import INDEX, plain
-from rebaser_client.row_files import read_rows
+from rebaser_client.row_files import plain_rows, read_rows
 from rebaser_core.codecs import json_equal
 from rebaser_core.queries import FunctionSnapshot
 from rebaser_core.table_values import PinnedTable, upload_value
@@ -355,11 +355,13 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     if isinstance(given, str | Path):
         return read_rows(given)
     if hasattr(given, "to_pylist"):
-        given = given.to_pylist()
+        given = plain_rows(given) if hasattr(given, "schema") else given.to_pylist()
     elif hasattr(given, "to_dicts"):
         given = given.to_dicts()
     elif hasattr(given, "to_dict") and hasattr(given, "columns"):
         given = _records(given)
+    elif not isinstance(given, Iterable):
+        raise InvalidDraft(f"{type(given).__name__} is no table; give rows, a frame, or a path")
     rows = []
     for number, row in enumerate(given, 1):
         if not isinstance(row, Mapping):

@@ -65,19 +65,20 @@ def _read_parquet(path: Path) -> Rows:
     rows: Rows = []
     try:
         reader = batches.read_parquet(path, _BATCH)
-        require_once(reader.schema.names)
         size = 0
         for batch in reader:
             size += batch.nbytes + batch.num_rows * batch.num_columns * size_of("")
             if size > MAX_SIZE:
                 raise too_large()
-            rows += _plain_rows(batch)
+            rows += plain_rows(batch)
     except batches.NotATable as error:
         raise InvalidDraft(str(error)) from error
     return rows
 
 
-def _plain_rows(batch: Any) -> Rows:
+def plain_rows(batch: Any) -> Rows:
+    """The rows of a batch or table of Arrow, cells as Python has them. Raises `InvalidDraft`."""
+    require_once(batch.schema.names)
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:

@@ -16,6 +16,10 @@ from rebaser_client.table_uploads import written
 
 ROWS = [{"sku": "A1", "net": 10, "rate": 0.5}, {"sku": "B2", "net": 20, "rate": None}]
 
+FAR = pa.array([10_000_000], pa.int32()).cast(pa.date32())
+"""A day that Python does not have."""
+NO_TEXT = pa.array([b"\xff"]).view(pa.string())
+
 
 @pytest.mark.parametrize(
     "table",
@@ -68,6 +72,11 @@ def test_files_of_other_formats_have_the_same_rows(name: str, tmp_path: Path) ->
     ("table", "message"),
     [
         ([1], "row 1 is 1; a row has a name for each column"),
+        (None, "NoneType is no table; give rows"),
+        (pl.LazyFrame(ROWS), "LazyFrame is no table; give rows"),
+        (pa.table([[1], [2]], ["a", "a"]), "columns 1 and 2 are both called 'a'"),
+        (pa.table({"d": FAR}), r"column 'd' of type date32\[day\]: date value out of range; cast"),
+        (pa.table({"t": NO_TEXT}), "column 't' of type string: 'utf-8' codec can't decode"),
         ("more.parquet", "more.parquet: not a whole file in Parquet"),
         ("cut.jsonl", "cut.jsonl: line 3, column 7: not JSON: Expecting value"),
         ("list.jsonl", "list.jsonl: line 1: a row is an object"),
