@@ -19,7 +19,7 @@ from rebaser_client.plain_values import plain
 from rebaser_client.requests import Updates, validate
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, TooLarge
-from rebaser_core.table_schemas import AS_WRITTEN, NotATable, require_distinct
+from rebaser_core.table_schemas import AS_WRITTEN, NotATable, first_line, require_distinct
 from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
@@ -46,6 +46,7 @@ def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
     for name in given.column_names:
         try:
             made = _wire_column(name, given.column(name))
+            made[1].validate(full=True)  # text may be none in UTF-8
         except pa.ArrowException as error:
             raise MalformedMessage(f"column {name!r}: {error!s:.300}") from error
         columns[made[0]] = made[1]
@@ -68,8 +69,10 @@ def _open(table: ValueTable) -> pa.Table:
             rows = without_index(found.to_reader())
         require_distinct(rows.schema.names)
         return rows.read_all()
-    except NotATable as error:
-        raise MalformedMessage(f"no table: {error}") from error
+    except MemoryError:  # one is an `ArrowException`, too
+        raise
+    except (NotATable, pa.ArrowException) as error:
+        raise MalformedMessage(f"no table: {first_line(error)}") from error
 
 
 def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
@@ -91,7 +94,7 @@ def _values(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
         return "value", _without_nan(column.cast(wanted))
     try:
         values = [plain(value) for value in column.to_pylist()]
-    except (ValueError, OverflowError) as error:  # a date that Python does not have
+    except (ValueError, OverflowError, LookupError) as error:  # no such date, or time zone
         raise MalformedMessage(f"column 'value' of type {kind!s:.80}: {error!s:.200}") from error
     if pa.types.is_temporal(kind) and all(isinstance(value, str | None) for value in values):
         return "value", pa.chunked_array([pa.array(values, TEXT)])

@@ -82,6 +82,8 @@ def test_inputs_of_many_types_are_read():
         ("value", [dt.timedelta(1)] * 2),
         ("value", pa.array([2**63, 1], pa.uint64())),
         ("value", [{"span": dt.timedelta(1)}] * 2),
+        ("value", pa.array([b"\xff", b"x"]).view(pa.string())),
+        ("value", pa.array([1, 2], pa.timestamp("us", "Mars/Olympus"))),
         ("inputs", [[ONE], [ONE]]),
         ("set", ["yes", "no"]),
         ("colour", ["red", "blue"]),
@@ -95,6 +97,13 @@ def test_a_column_that_no_update_has_is_refused_by_its_name(column, cells):
 def test_what_is_no_table_is_refused():
     with pytest.raises(MalformedMessage, match="no table"):
         read_updates(7)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("notes")
+
+    with pytest.raises(MalformedMessage, match=r"no table: .*Is this a 'parquet' file\?"):
+        read_updates(tmp_path)
 
 
 LISTED = {"values": [ONE]}
