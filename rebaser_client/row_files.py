@@ -77,7 +77,7 @@ def _read_parquet(path: Path) -> Rows:
 
 
 def plain_rows(batch: Any) -> Rows:
-    """The rows of a batch or table of Arrow, cells as Python has them. Raises `InvalidDraft`."""
+    """Return rows of a batch or table of Arrow, cells as Python has them. Raises `InvalidDraft`."""
     require_once(batch.schema.names)
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

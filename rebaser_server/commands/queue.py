@@ -2,10 +2,9 @@
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rebaser_core.errors import many
-from rebaser_core.ids import RequestId
 from rebaser_core.records import PauseScope, seconds_since
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commands.support.addresses import add_addresses, scope_of
@@ -19,9 +18,6 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.ops.dead_letters import check, latest, load, replay
 from rebaser_server.terminal.lines import complain, say, say_json, say_result
 from rebaser_server.terminal.tables import show
-
-if TYPE_CHECKING:
-    from rebaser_server.commit_log.batch_store import BatchStore
 
 _OF_QUEUES: Final = {
     "address": "change set",
@@ -160,16 +156,12 @@ async def replay_letters(deployment: Deployment, arguments: argparse.Namespace) 
     replayed, lines = [], []
     try:
         for sequence in arguments.sequence:
-            send = partial(_replay, deployment, sequence)
+            send = partial(replay, deployment.streams, client=deployment.client, sequence=sequence)
             request_id = await deployment.with_batches(send)
             replayed.append({"sequence": sequence, "request": str(request_id)})
             lines.append(f"{sequence}: enqueued again as request {request_id}")
     finally:  # also of those before one that cannot be replayed; a closed pipe ends none
         say_result(replayed, *lines, as_json=arguments.json)
-
-
-async def _replay(deployment: Deployment, sequence: int, batches: "BatchStore") -> RequestId:
-    return await replay(deployment.streams, batches, deployment.client, sequence)
 
 
 @with_deployment
