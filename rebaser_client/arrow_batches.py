@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rebaser_client.plain_values import INDEX
-from rebaser_core.table_schemas import AS_WRITTEN, NotATable, checked_rows, first_line
+from rebaser_core.table_schemas import AS_WRITTEN, BY_GROUPS, NotATable, checked_rows, first_line
 
 
 def read_frame(frame: Any) -> pa.RecordBatchReader:
@@ -120,8 +120,8 @@ def read_parquet(path: Path, batch_size: int = 65_536) -> pa.RecordBatchReader:
     """Return the rows of a file. Raises `NotATable`, or `OSError` if it cannot be read."""
     path.open("rb").close()  # its error has the path, that of Arrow has none
     try:
-        source = pq.ParquetFile(path, **AS_WRITTEN)
-        narrow = pq.ParquetFile(path)
+        source = pq.ParquetFile(path, **AS_WRITTEN, **BY_GROUPS)
+        narrow = pq.ParquetFile(path, **BY_GROUPS)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
     pairs = zip(source.schema_arrow, narrow.schema_arrow, strict=True)

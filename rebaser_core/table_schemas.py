@@ -63,6 +63,9 @@ def first_line(error: BaseException) -> str:
 AS_WRITTEN: Final = {"coerce_int96_timestamp_unit": "us"}
 """Options with which Arrow reads a file in Parquet: it would count the nanoseconds of INT96 in 64
 bits, so that the year 1 becomes 1754."""
+BY_GROUPS: Final = {"pre_buffer": False}
+"""Option with which Arrow reads a file in Parquet by groups of rows: it would keep the bytes of all
+groups until the last one is read."""
 _ANNOTATIONS: Final = (
     *("NONE", "STRING", "JSON", "UUID", "INT", "DECIMAL", "FLOAT16"),
     *("DATE", "TIME", "TIMESTAMP"),

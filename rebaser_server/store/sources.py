@@ -30,6 +30,7 @@ from deltalake.exceptions import DeltaError
 from rebaser_core.errors import many
 from rebaser_core.table_schemas import (
     AS_WRITTEN,
+    BY_GROUPS,
     NotATable,
     cast,
     checked_rows,
@@ -319,7 +320,7 @@ def _parquet_batches(
                 _copy(opened, copied, file.name, hasher)
             copied.seek(0)
             with _naming(file):
-                source = pq.ParquetFile(copied, **AS_WRITTEN)
+                source = pq.ParquetFile(copied, **AS_WRITTEN, **BY_GROUPS)
                 if not source.schema_arrow.equals(schema):
                     raise NotATable(
                         f"{file.name} has other columns than {files[0].name}: all files of a "
@@ -403,6 +404,9 @@ def _require_known_values(
 
 
 def _delta_batches(dataset: Any, partitions: Collection[str]) -> Iterator[pa.RecordBatch]:
+    from pyarrow.dataset import ParquetFragmentScanOptions  # it may import pandas
+
+    options = ParquetFragmentScanOptions(**BY_GROUPS)
     for fragment in dataset.get_fragments():
         names = {*fragment.physical_schema.names}
         missing = sorted({*dataset.schema.names} - names - {*partitions})
@@ -415,7 +419,10 @@ def _delta_batches(dataset: Any, partitions: Collection[str]) -> Iterator[pa.Rec
                 "latter is one of the table"
             )
         batches = fragment.to_batches(
-            schema=dataset.schema, batch_size=_BATCH_ROWS, batch_readahead=2
+            schema=dataset.schema,
+            batch_size=_BATCH_ROWS,
+            batch_readahead=2,
+            fragment_scan_options=options,
         )
         yield from checked_rows(fragment.metadata, batches)
 
