@@ -10,6 +10,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.errors import RequestRefused
 from rebaser_core.errors import NoSuchChangeSet, QuotaExceeded, TooLarge
 from rebaser_core.ids import ChangeSet, ChangeSetId
+from rebaser_core.records import ChangeSetRecordV1
 from rebaser_core.registry import Registry
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.branches import BranchRunner
@@ -239,7 +240,16 @@ async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
 async def test_a_commit_that_is_not_kept_cannot_be_forked_and_the_branch_says_so(
     team: Team,
 ) -> None:
-    branch = await team.fork(commit=10**9)
+    with pytest.raises(RequestRefused, match="the log ends at commit"):
+        await team.fork(commit=10**9)
+
+    def have_it(record: ChangeSetRecordV1) -> ChangeSetRecordV1:  # as other clients may
+        assert record.base is not None
+        later = record.base.model_copy(update={"commit": 10**9})
+        return record.model_copy(update={"base": later})
+
+    branch = await team.fork()
+    await team.workspaces.registry.update(branch, have_it)
 
     with pytest.raises(RequestRefused, match=r"base cannot be had any more.*the log ends at"):
         await team.client.change_set(*branch).refresh()
