@@ -377,7 +377,9 @@ async def test_every_cast_of_a_parameter_is_that_of_a_column(
     for cast, value in (*refused, *failing[:20]):
         with pytest.raises(QueryFailed) as caught:
             await value_of(executor, f"SELECT CAST(:p AS {cast}) AS x", p=value)
-        assert re.search(r"(?i)cannot|overflow|out of range|malformed", str(caught.value)), cast
+        # Of a long text, the kind of the error is what is left of its message.
+        said = r"(?i)cannot|overflow|out of range|malformed|CAST_INVALID_INPUT"
+        assert re.search(said, str(caught.value)), cast
 
 
 @pytest.mark.parametrize(
