@@ -29,6 +29,7 @@ def test_keys_that_wait_for_alarms_keep_no_more_than_their_timers(tmp_path: Path
 
         gc.collect()
         assert gone() is None
-        assert [each.timers for each in alarms._unchecked.values()] == [{"t": timer}]
+        kept = KeyContent("rooms", "r-1", timers={"t": timer})
+        assert [*alarms._unchecked.values()] == [kept]
 
     simulated(tmp_path, test)
