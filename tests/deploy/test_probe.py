@@ -14,7 +14,7 @@ from tests.helpers.nats_process import NatsServer, running
 from tests.security.identities import certificates
 
 _PROXIES = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-"""As in a container that reaches the internet through one; this one is away."""
+"""Variables of a container that reaches the internet through a proxy, which is away here."""
 
 
 async def health(directory: Path, variables: dict[str, str]) -> int:

@@ -111,7 +111,7 @@ async def test_an_unregistered_change_set_is_named_in_the_error(deployment: Depl
 
 
 async def test_a_command_that_waits_for_the_end_of_a_pause_says_so(deployment: Deployment) -> None:
-    """It would stand still without a word, for as long as the pause lasts."""
+    """A command without that line stands still for as long as the pause lasts."""
     await deployment.start()
     operator = Commands(deployment)
     await operator.tell("workspaces", "create", "shop")
@@ -143,7 +143,7 @@ async def test_a_command_that_waits_for_the_end_of_a_pause_says_so(deployment: D
 
 
 async def test_a_branch_of_a_commit_that_is_not_there_is_not_made(deployment: Deployment) -> None:
-    """It would wait for that commit without a word, and be in all lists."""
+    """Such a branch would wait for that commit, and be in all lists."""
     operator = Commands(deployment)
     await operator.tell("workspaces", "create", "shop")
 

@@ -217,7 +217,7 @@ async def test_what_waits_for_nats_ends_when_its_client_is_closed(deployment: De
 async def test_a_wait_outlives_a_nats_that_does_not_answer_for_a_while(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As while it is started again; what is waited for was stored before."""
+    """NATS is silent while it is started again; what is waited for was stored before."""
     monkeypatch.setattr(outcomes, "POLL_INTERVAL", 0.05)
     [change_set] = new_change_sets(1)
     own = await acquire_ownership(deployment.archive(change_set), "owner")

@@ -55,7 +55,7 @@ def test_bad_settings_are_named_before_any_connection() -> None:
 
 
 def test_the_content_of_a_file_in_place_of_its_path_is_refused_and_not_shown() -> None:
-    """No file has so long a name."""
+    """Content of a file is longer than a name may be."""
     done = rebaser("settings", REBASER_NATS__CREDS=f"-----BEGIN NATS USER JWT-----{'x' * 500}")
 
     assert done.returncode == 2

@@ -79,7 +79,7 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
 
 
 async def test_a_creation_that_broke_off_is_completed(deployment: Deployment) -> None:
-    """It is repeated by name, and the workspace can be forked; a service gets no head."""
+    """Creation by the same name completes it, so that it can be forked; a service gets no head."""
     registry, begun = Registry(deployment.streams), WorkspaceId()
     await registry.create_workspace(new_workspace("shop", begun, ChangeSetId(), None).record)
     orders = new_workspace("orders", service_id("orders"), ChangeSetId(), None).record

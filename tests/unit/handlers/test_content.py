@@ -155,7 +155,7 @@ TEXT = "grün, \U0001f642" * 50_000
 def test_the_memory_of_a_key_is_estimated_by_all_that_it_holds(
     make: Callable[[int], KeyChange], tmp_path: Path
 ) -> None:
-    """So that the bound on states in memory holds, whatever handlers keep."""
+    """The bound on states in memory counts what handlers keep, of each kind."""
     machine = KeyMachine(SharedFiles(str(tmp_path)))
     tracemalloc.start()
     try:

@@ -134,7 +134,7 @@ def test_a_full_disk_below_stdout_is_named_and_ends_nothing_else(
     with pytest.raises(OutputRefused, match="stdout takes nothing more: it takes nothing"):
         lines.say("a result")
 
-    lines.say("nobody reads this")
+    lines.say("a second result, which goes nowhere")
 
 
 def test_a_closed_pipe_is_one_error_for_lines_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:

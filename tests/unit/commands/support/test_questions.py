@@ -39,7 +39,7 @@ def test_an_answer_is_a_line_of_stdin(answer: bytes, code: int) -> None:
 
 
 def test_ctrl_c_ends_a_command_that_asks() -> None:
-    """Whoever is asked may press Enter much later, or never."""
+    """People who are asked may press Enter much later, or never."""
     with asking() as process:
         process.send_signal(signal.SIGINT)
         try:
