@@ -1,5 +1,6 @@
 """The content of a key: only effects change it, and it is the same after a replay."""
 
+import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -157,11 +158,12 @@ def test_the_memory_of_a_key_is_estimated_by_all_that_it_holds(
 ) -> None:
     """The bound on states in memory counts what handlers keep, of each kind."""
     machine = KeyMachine(SharedFiles(str(tmp_path)))
+    changes = [make(number).to_json() for number in range(4)]
     tracemalloc.start()
     try:
         state = State(KeyContent())
-        for number in range(4):
-            state.content.take(make(number))
+        for change in changes:
+            state.content.take(KeyChange.from_json(json.loads(json.dumps(change))))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

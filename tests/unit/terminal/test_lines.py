@@ -4,7 +4,9 @@ import ast
 import errno
 import io
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,24 +114,37 @@ def test_no_other_module_of_the_server_prints() -> None:
 
 class Refusing(io.RawIOBase):
     def __init__(self, error: int) -> None:
-        self._error = error
+        self.error: int | None = error
 
     def writable(self) -> bool:
         return True
 
-    def write(self, _: object) -> int:
-        raise OSError(self._error, "it takes nothing")
+    def write(self, data: Any) -> int:
+        if self.error is not None:
+            raise OSError(self.error, "it takes nothing")
+        return len(data)
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Refusing(error))))
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Let stdout refuse what is written with this error."""
+    streams = []
+
+    def refuse(error: int) -> None:
+        raw = Refusing(error)
+        streams.append((raw, io.TextIOWrapper(io.BufferedWriter(raw))))
+        monkeypatch.setattr(sys, "stdout", streams[-1][1])
+
+    yield refuse
+    for raw, _ in streams:
+        raw.error = None  # Python 3.13 warns of a stream that is freed and cannot be flushed
 
 
 def test_a_full_disk_below_stdout_is_named_and_ends_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
+    refuse: Callable[[int], None],
 ) -> None:
     """It is not the store's; and what is left in the buffer fails no end of the process."""
-    refuse(monkeypatch, errno.ENOSPC)
+    refuse(errno.ENOSPC)
 
     with pytest.raises(OutputRefused, match="stdout takes nothing more: it takes nothing"):
         lines.say("a result")
@@ -137,9 +152,9 @@ def test_a_full_disk_below_stdout_is_named_and_ends_nothing_else(
     lines.say("a second result, which goes nowhere")
 
 
-def test_a_closed_pipe_is_one_error_for_lines_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_is_one_error_for_lines_and_tables(refuse: Callable[[int], None]) -> None:
     """Rich would end the process by itself, with exit code 1."""
     for show in (lambda: lines.say("line"), Table("a").show):
-        refuse(monkeypatch, errno.EPIPE)
+        refuse(errno.EPIPE)
         with pytest.raises(BrokenPipeError):
             show()
