@@ -22,8 +22,7 @@ RebaserError
     │   └── NeedsNewerVersion  only a newer Rebaser can read what is there
     └── HistoryInconsistent    log and checkpoint do not fit together: a person must look
 
-JetStreamError
-└── AppendRefused       the commit log refused a commit
+A JetStreamError, too, is AppendRefused: the commit log refused a commit.
 """
 
 from collections.abc import Sequence

@@ -1,38 +1,39 @@
 """Errors between us and JetStream, cut by what the caller must do next.
 
-JetStreamError
-├── NatsUnreachable            no answer: whether the server did it is unknown
-│   ├── NoResponders       nothing listens on the subject, as the server says
-│   ├── LoginRefused       a server is there, and does not take this user's secrets
-│   └── TlsFailed          a server is there, and one side does not accept the other's TLS
-├── NotListed              connected, and not done with a long list in time
-├── BadServerUrl           not the URL of a NATS server; nothing was tried
-├── Unsendable             never left us and never will: subject or header not allowed
-│   └── Oversized          never left us: it does not fit into a message
-├── NotJetStream           a message that JetStream did not deliver
-├── StatusError            the server ended a pull or a push with an error status
-│   └── ConsumerGone       the consumer was deleted
-├── HeartbeatsMissed       the server has been silent for too long
-├── MessagesMissed         deliveries are missing, between those that came or behind them
-├── FlowControlIgnored     the server does not hear the answers to its flow control
-├── Misconfigured          what was asked for contradicts itself or what exists
-├── BatchNotAtomic         the server knows no batches, and stored messages by themselves
-├── ObjectDamaged          stored bytes do not match their digest or count
-├── ObjectTooLarge         more bytes than the reader would take
-└── ApiError               the server answered with an error
-    ├── NotFound           the thing named is not there
-    │   ├── StreamNotFound
-    │   ├── ConsumerNotFound
-    │   ├── MessageNotFound
-    │   ├── KeyNotFound
-    │   └── ObjectNotFound
-    ├── AlreadyExists      the name is taken, with another configuration
-    ├── WrongLastSequence  a compare-and-swap lost
-    ├── Full               no room for what is to be stored or made: a limit is reached
-    │   ├── AccountLimit   the account allows no such stream, or no more streams or consumers
-    │   ├── SubjectFull    the subject holds as many messages as it may
-    │   └── StreamFull     the stream does, or the account, or the server's disk
-    └── Unavailable        not now: no leader, or the same message is being stored
+RebaserError
+└── JetStreamError
+    ├── NatsUnreachable            no answer: whether the server did it is unknown
+    │   ├── NoResponders       nothing listens on the subject, as the server says
+    │   ├── LoginRefused       a server is there, and does not take this user's secrets
+    │   └── TlsFailed          a server is there, and one side does not accept the other's TLS
+    ├── NotListed              connected, and not done with a long list in time
+    ├── BadServerUrl           not the URL of a NATS server; nothing was tried
+    ├── Unsendable             never left us and never will: subject or header not allowed
+    │   └── Oversized          never left us: it does not fit into a message
+    ├── NotJetStream           a message that JetStream did not deliver
+    ├── StatusError            the server ended a pull or a push with an error status
+    │   └── ConsumerGone       the consumer was deleted
+    ├── HeartbeatsMissed       the server has been silent for too long
+    ├── MessagesMissed         deliveries are missing, between those that came or behind them
+    ├── FlowControlIgnored     the server does not hear the answers to its flow control
+    ├── Misconfigured          what was asked for contradicts itself or what exists
+    ├── BatchNotAtomic         the server knows no batches, and stored messages by themselves
+    ├── ObjectDamaged          stored bytes do not match their digest or count
+    ├── ObjectTooLarge         more bytes than the reader would take
+    └── ApiError               the server answered with an error
+        ├── NotFound           the thing named is not there
+        │   ├── StreamNotFound
+        │   ├── ConsumerNotFound
+        │   ├── MessageNotFound
+        │   ├── KeyNotFound
+        │   └── ObjectNotFound
+        ├── AlreadyExists      the name is taken, with another configuration
+        ├── WrongLastSequence  a compare-and-swap lost
+        ├── Full               no room for what is to be stored or made: a limit is reached
+        │   ├── AccountLimit   the account allows no such stream, or no more streams or consumers
+        │   ├── SubjectFull    the subject holds as many messages as it may
+        │   └── StreamFull     the stream does, or the account, or the server's disk
+        └── Unavailable        not now: no leader, or the same message is being stored
 
 `translate_errors` and `propagate_cancellation` stand around calls of nats-py: its errors become
 ours, and no cancellation is swallowed.
@@ -45,6 +46,8 @@ from http import HTTPStatus
 from typing import Any, Final, Self
 
 import nats.errors
+
+from rebaser_core.errors import RebaserError
 
 _NO_MESSAGE_FOUND: Final = 10037
 _NO_ROOM: Final = "NATS has no room: its disk, or a limit of the server or the account, is full"
@@ -63,7 +66,7 @@ _ACCOUNT_LIMITS: Final = {
 _STORE_FAILED: Final = 10077  # generic: only the description tells a full subject from a full disk
 
 
-class JetStreamError(Exception):
+class JetStreamError(RebaserError):
     """Base of all errors of this package, but `ValueError` and `TypeError` for arguments."""
 
 

@@ -20,7 +20,6 @@ from rebaser_client.reader import BranchDifference, ValueSet
 from rebaser_client.table_reads import TableDifference, TableValue, differing_rows
 from rebaser_core.errors import RebaserError, many
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream import JetStreamError
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import PinnedTable, is_table, source_path
 from rebaser_core.updates import Inputs
@@ -90,10 +89,10 @@ class _Watch:
 
     async def look(self) -> int:
         """Propose each version that is newer than its value; return how it went."""
-        code, errors = Exit.OK, (RebaserError, JetStreamError)
+        code = Exit.OK
         try:
             read = await self._handle.values(*self._names)
-        except errors as error:
+        except RebaserError as error:
             return self._failed(str(error))
         for value in read.values():
             table, name = PinnedTable.of(value.value), value.name or value.id
@@ -106,7 +105,7 @@ class _Watch:
                 found = await asyncio.to_thread(newest_version, self._settings, table.path)
                 if found.table != table:
                     await self._propose(value, table.key, found, read.commit)
-            except errors as error:
+            except RebaserError as error:
                 code = self._failed(f"{name}: {error}")
         return code
 

@@ -349,6 +349,8 @@ async def check_histories(
     for loader in chosen:
         try:
             finding = await check_history(loader, deep=deep)
+        except JetStreamError:
+            raise  # it says nothing about the history
         except RebaserError as error:  # no commit of its log can be read
             finding = _broken(loader, error)
         if finding is not None:
@@ -370,6 +372,8 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         return _broken(
             loader, error, "use `rebaser doctor` of the newest release that has run here"
         )
+    except JetStreamError:
+        raise  # it says nothing about the history
     except (RebaserError, OSError) as error:
         return await _rolled_back(loader, error)
     return None
@@ -508,6 +512,8 @@ async def check_requests(streams: Streams, loaders: list[StateLoader]) -> AsyncI
                 Severity.ERROR,
                 repair=partial(_bury, streams, loader),
             )
+        except JetStreamError:
+            raise
         except RebaserError:
             continue  # the check of histories reports it
     if ends < greatest:
@@ -570,25 +576,29 @@ async def check_timers(
         if sample is not None and number >= sample and not is_any_lost:
             return
         change_set = loader.change_set
-        with suppress(RebaserError, OSError):  # the check of histories reports it
+        try:
             state = await loader.load()
-            # The run of the key sets those that are not set yet.
-            if streams.requests(change_set) in waiting or state.control.dvu_due:
-                continue
-            content = content_of(state)
-            try:
-                lost: _Timers = await alarms.lost(change_set, content)
-            except StreamNotFound:
-                lost = list(content.timers.items())
-            if lost:
-                is_any_lost = True
-                yield Finding(
-                    "timers",
-                    str(change_set),
-                    f"key {content.key!r} of {content.service} has "
-                    f"{many(len(lost), 'timer')} without an alarm",
-                    repair=partial(_arm, alarms, change_set, content, lost),
-                )
+        except JetStreamError:
+            raise
+        except (RebaserError, OSError):
+            continue  # the check of histories reports it
+        # The run of the key sets those that are not set yet.
+        if streams.requests(change_set) in waiting or state.control.dvu_due:
+            continue
+        content = content_of(state)
+        try:
+            lost: _Timers = await alarms.lost(change_set, content)
+        except StreamNotFound:
+            lost = list(content.timers.items())
+        if lost:
+            is_any_lost = True
+            yield Finding(
+                "timers",
+                str(change_set),
+                f"key {content.key!r} of {content.service} has "
+                f"{many(len(lost), 'timer')} without an alarm",
+                repair=partial(_arm, alarms, change_set, content, lost),
+            )
 
 
 async def _arm(alarms: Alarms, change_set: ChangeSet, content: KeyContent, lost: _Timers) -> None:
@@ -616,7 +626,7 @@ class Examination:
             located = replace(located, settings=settings)
             found = [finding async for finding in located.store()]
             is_known = all(finding.repair is not None for finding in found)
-        except (RebaserError, JetStreamError, OSError) as error:
+        except (RebaserError, OSError) as error:
             found, is_known = [_store_not_seen(error)], False
         for finding in found:
             yield finding
@@ -629,7 +639,7 @@ class Examination:
     async def _with_alarms(self) -> Provisioner:
         """Return the provisioner, with the stream of alarms where there are services."""
         streams, options = self.provisioner.streams, self.provisioner.options
-        with suppress(RebaserError, JetStreamError):  # too old a NATS, or no registry
+        with suppress(RebaserError):  # too old a NATS, or no registry
             Alarms(streams).require()
             async for _ in Registry(streams).services():
                 return replace(self.provisioner, options=replace(options, has_alarms=True))
@@ -776,7 +786,7 @@ async def _contained(check: str, findings: AsyncIterator[Finding]) -> AsyncItera
     try:
         async for finding in findings:
             yield finding
-    except (RebaserError, JetStreamError, OSError) as error:
+    except (RebaserError, OSError) as error:
         yield _not_done(check, error)
 
 
@@ -790,6 +800,6 @@ async def repair(finding: Finding) -> Finding:
         return finding
     try:
         await finding.repair()
-    except (RebaserError, JetStreamError, OSError) as error:
+    except (RebaserError, OSError) as error:
         return replace(finding, what=f"{finding.what}; not repaired: {error}")
     return replace(finding, repaired=True)

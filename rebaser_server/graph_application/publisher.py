@@ -105,7 +105,7 @@ class Publisher:
         self._failed[change_set] = loader  # also if the error is an unforeseen one
         try:
             await self._publish_if_head(loader)
-        except (OSError, JetStreamError, RebaserError) as error:
+        except (OSError, RebaserError) as error:
             metrics.PUBLICATIONS.labels("failed").inc()
             log.warning("publication failed", change_set=str(change_set), error=str(error))
             await asyncio.sleep(_MAX_PAUSE)

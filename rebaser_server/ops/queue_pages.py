@@ -25,7 +25,7 @@ from rebaser_client.reader import read_log
 from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook
 from rebaser_core.errors import MessageError, NoSuchChangeSet, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import JetStreamError, ordered_reader
+from rebaser_core.jetstream import ordered_reader
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, utc_text
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
@@ -304,7 +304,7 @@ _MISSING: Final = (
     *(NoSuchLetter, NoSuchChangeSet, AmbiguousAddress),
     *(NotABranch, NotRetained, NotRevertible),
 )
-_AWAY: Final = (RebaserError, JetStreamError, nats.errors.Error, OSError)
+_AWAY: Final = (RebaserError, nats.errors.Error, OSError)
 
 
 def answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
+from rebaser_core.jetstream import NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
 from rebaser_core.query_protocol import (
@@ -301,7 +301,7 @@ class _Intake(Generic[QueryT, ReplyT]):
             log.warning("query put off", subject=message.subject[:200], error=str(error)[:500])
             result = "busy"
             await reply_sender.busy(self._refusal(message, str(error)))
-        except (RebaserError, JetStreamError, OSError) as error:
+        except (RebaserError, OSError) as error:
             log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
             await reply_sender.send(self._refusal(message, str(error)))
         except Exception as error:

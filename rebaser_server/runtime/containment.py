@@ -65,7 +65,7 @@ class _Containment(AbstractContextManager[None, bool]):
         if _log_limiter.admits(self.what, tuple(shown.items())):
             description = printable(f"{type(error).__name__}: {error}")
             # An error that we raise on purpose says all there is to say.
-            cause = None if isinstance(error, RebaserError | JetStreamError) else error
+            cause = None if isinstance(error, RebaserError) else error
             log.error("item skipped", what=self.what, error=description, exc_info=cause, **shown)
         return True
 

@@ -20,6 +20,7 @@ from rebaser_client import (
     LoadPlan,
     MalformedId,
     RebaserClient,
+    RebaserError,
     Unreachable,
     WrongEventLoop,
     connect,
@@ -27,6 +28,7 @@ from rebaser_client import (
     sync,
 )
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.messages import Correction, abbreviate
 from rebaser_core.queries import RevertReply, RevertReplyV1
 from rebaser_core.query_protocol import RETRY_AFTER
@@ -212,6 +214,25 @@ async def test_what_waits_for_nats_ends_when_its_client_is_closed(deployment: De
 
     await eventually(lambda: all(each.done() for each in waiting))
     assert ends(waiting) == [ClientClosed] * len(waiting)
+
+
+async def test_what_fails_without_nats_fails_with_an_error_of_rebaser(
+    deployment: Deployment,
+) -> None:
+    """The others wait until it is back, or a minute."""
+    js = JetStream(deployment.nc, timeout=0.2)
+    async with RebaserClient.on(deployment.nc, js, retry_for=0.2) as client:
+        deployment.nats.freeze()
+        online = [call for call in methods_of(client) if call[0].rpartition(".")[2] not in OFFLINE]
+        calls = started(*(called(method, given) for _, method, given in online))
+        await eventually(lambda: sum(call.done() for call in calls) > len(calls) / 2)
+        failed = [call.exception() for call in calls if call.done()]
+        deployment.nats.thaw()
+        for call in calls:
+            call.cancel()
+
+    assert [error for error in failed if not isinstance(error, RebaserError)] == []
+    assert any(isinstance(error, JetStreamError) for error in failed)
 
 
 async def test_a_wait_outlives_a_nats_that_does_not_answer_for_a_while(

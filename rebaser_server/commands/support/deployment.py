@@ -171,7 +171,7 @@ async def name_change_sets(deployment: Deployment, error: RebaserError) -> None:
     text = str(error)
     if error.args != (text,):
         return
-    with suppress(RebaserError, JetStreamError):
+    with suppress(RebaserError):
         for ids in set(_IDS.findall(text)):
             text = text.replace(
                 ".".join(ids), repr(await deployment.client.addresses.address_of(ids))
@@ -189,6 +189,8 @@ def with_deployment(
         async with open_deployment(settings) as deployment:
             try:
                 return await handler(deployment, arguments)
+            except JetStreamError:
+                raise  # subjects stay as they are; and NATS may be away
             except RebaserError as error:
                 await name_change_sets(deployment, error)
                 raise

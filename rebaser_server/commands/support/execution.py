@@ -180,7 +180,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         raise
-    except (RebaserError, JetStreamError, OSError) as error:
+    except (RebaserError, OSError) as error:
         complain(f"rebaser: {error}")
         if (hint := hint_for(error)) is not None:
             complain(f"  {hint}")

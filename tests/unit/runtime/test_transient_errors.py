@@ -8,7 +8,7 @@ import pytest
 
 import rebaser_server
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import ApiError, Full, JetStreamError, NatsUnreachable
+from rebaser_core.jetstream import ApiError, Full, NatsUnreachable
 from rebaser_server.errors import AppendRefused, RunEnded
 from rebaser_server.runtime.containment import LONGEST_DELAY, backoff
 from rebaser_server.runtime.transient_errors import is_transient
@@ -49,7 +49,7 @@ def every_kind() -> list[type[Exception]]:
     for module in pkgutil.walk_packages(rebaser_server.__path__, "rebaser_server."):
         if not module.name.endswith(("__main__", ".connect_server", ".worker", ".preloaded")):
             importlib.import_module(module.name)
-    found = kinds(JetStreamError) | kinds(RebaserError)
+    found = kinds(RebaserError)
     ends = kinds(RunEnded) | {AppendRefused}  # a run's, judged by themselves
     return sorted(found - ends, key=lambda kind: (kind.__module__, kind.__name__))
 
