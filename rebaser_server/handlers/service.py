@@ -359,15 +359,19 @@ def _schema(adapter: TypeAdapter[Any]) -> Any:
         return {}
 
 
-def dump(adapter: TypeAdapter[Any], value: Any, what: str, limit: int) -> tuple[Any, str]:
+def dump(
+    adapter: TypeAdapter[Any], value: Any, what: str, limit: int, *, by_alias: bool = True
+) -> tuple[Any, str]:
     """Return the value as plain data and as JSON, both as every reader keeps it.
+
+    By alias is how its reader, another program, takes it.
 
     Raises:
         CallUnkeepable: it is no JSON, or too large.
     """
     try:
         # By way of plain data: as text, a float that is no number would be written as null.
-        plain = adapter.dump_python(value, mode="json", warnings="error")
+        plain = adapter.dump_python(value, mode="json", by_alias=by_alias, warnings="error")
         codecs.validate_json(plain)
         text = orjson.dumps(plain)
     except (PydanticSerializationError, MalformedMessage, TypeError, ValueError) as error:
@@ -543,15 +547,25 @@ class Service:
     def read_state(self, text: str, version: int) -> Any:
         """Return the state that was kept, upgraded. It may raise what an upgrade raises."""
         if version == self._state.version:
-            return self._state_adapter.validate_json(text)
+            return self._read_own(text)
         plain = codecs.loads(codecs.JSON, text.encode())
         for step in range(version, self._state.version):
             plain = self._state.upgrades[step](plain)
-        return self._state_adapter.validate_python(plain)
+        return self._state_adapter.validate_python(plain, by_alias=True, by_name=True)
+
+    def _read_own(self, text: str) -> Any:
+        return self._state_adapter.validate_json(text, by_alias=True, by_name=True)
 
     def dump_state(self, state: Any) -> str:
-        """Return the state as it is kept. Raises `CallUnkeepable`."""
-        return dump(self._state_adapter, state, f"the state of {self.name}", STATE_BYTES)[1]
+        """Return the state as it is kept, by the names of its fields. Raises `CallUnkeepable`."""
+        what = f"the state of {self.name}"
+        text = dump(self._state_adapter, state, what, STATE_BYTES, by_alias=False)[1]
+        try:
+            self._read_own(text)  # else no later call of the key could be made
+        except ValidationError as error:
+            why = first_error(error).removeprefix("the body: ")
+            raise CallUnkeepable(f"{what} cannot be read again: {why}") from error
+        return text
 
     def find(
         self, name: str, arguments: Sequence[Any] | Mapping[str, Any], version: int

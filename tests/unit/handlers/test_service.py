@@ -1,11 +1,13 @@
 """Declarations of services, and what a handler's context collects."""
 
+import json
 from dataclasses import field
 from datetime import UTC, date, datetime, timedelta
 from math import nan
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 from rebaser_server.handlers import Context, Service
 from rebaser_server.handlers.service import (
@@ -123,6 +125,49 @@ def test_a_state_that_no_reader_would_keep_is_not_kept() -> None:
 
     with pytest.raises(CallUnkeepable, match="more than 262,144"):
         service.dump_state(state)
+
+
+def test_a_state_that_its_class_refuses_is_not_kept() -> None:
+    service = Service("stock")
+
+    @service.state
+    class Stock(BaseModel):
+        left: int = Field(default=0, ge=0)
+
+    with pytest.raises(CallUnkeepable, match="cannot be read again: left: Input should be greater"):
+        service.dump_state(Stock.model_construct(left=-1))
+
+
+@pytest.mark.parametrize("kind", ["alias", "validation_alias", "serialization_alias"])
+def test_a_state_is_kept_whatever_its_fields_are_called_outside(kind: str) -> None:
+    service, names = Service("stock"), dict[str, Any]({kind: "itemsLeft"})
+
+    @service.state
+    class Stock(BaseModel):
+        left: int = Field(default=0, **names)
+
+    state = service.new_state()
+    state.left = 3
+    assert service.read_state(service.dump_state(state), 1).left == 3
+
+
+def test_what_leaves_has_the_names_that_its_reader_takes() -> None:
+    class Money(BaseModel):
+        cents: int = Field(default=0, alias="inCents")
+
+    service = Service("payments")
+
+    @service.handler
+    def charge(ctx: Context[Any], money: Money) -> Money:
+        return money
+
+    ctx, handler = service.context("k"), service.handlers["charge"]
+    ctx.send("charge", Money(inCents=7))
+
+    [[money], _] = handler.bind(json.loads(ctx.sends[0].arguments))
+    assert money.cents == 7
+    assert handler.plain_result(money) == {"inCents": 7}
+    assert "inCents" in handler.describe()["result"]["properties"]
 
 
 def test_a_number_that_is_not_finite_is_no_result() -> None:
