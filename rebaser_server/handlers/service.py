@@ -17,6 +17,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -578,7 +579,8 @@ class Service:
         for step in range(version, self.version):
             upgrade = self._call_upgrades.get(step)
             if upgrade is not None:
-                name, arguments = upgrade(name, arguments)
+                # A copy, which it may change: the call is kept as it came, in a timer.
+                name, arguments = upgrade(name, deepcopy(arguments))
         handler = self.handlers.get(name)
         if handler is None:
             close = get_close_matches(name, self.handlers, 1)

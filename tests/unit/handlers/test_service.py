@@ -110,6 +110,21 @@ def test_a_call_of_an_older_version_is_upgraded_step_by_step() -> None:
     assert service.find("add", ["a"], 1)[1] == ["a, of 1, of 2"]
 
 
+def test_an_upgrade_that_changes_the_arguments_in_place_leaves_those_of_the_call() -> None:
+    service, given = Service("stock", version=2), {"count": 3}
+
+    @service.upgrade_call(1)
+    def _renamed(name: str, arguments: Any) -> tuple[str, Any]:
+        arguments["quantity"] = arguments.pop("count")
+        return name, arguments
+
+    @service.handler
+    def put(ctx: Context[Any], quantity: int) -> None: ...
+
+    assert service.find("put", given, 1)[1] == {"quantity": 3}
+    assert given == {"count": 3}
+
+
 def test_an_older_state_is_upgraded_step_by_step() -> None:
     service = service_with_state(3)
 
