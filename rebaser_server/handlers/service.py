@@ -59,7 +59,7 @@ STATE_BYTES: Final = 256 * 1024
 RESULT_BYTES: Final = 256 * 1024
 """Maximum size of what a handler returns, as JSON."""
 MAX_SENDS: Final = 1_000
-"""Maximum number of calls that one call sends, and of timers that it changes."""
+"""Maximum number of calls that one call sends or timers that it sets, and of those it cancels."""
 SENDS_BYTES: Final = 256 * 1024
 """Maximum size of the arguments of all of these, as JSON."""
 
@@ -132,8 +132,14 @@ class Context(Generic[StateT]):
         self.to(self.key).send(handler, *arguments, **options)
 
     def cancel(self, timer: str) -> None:
-        """Cancel a timer of this key, one that this call set, too; no error if there is none."""
-        self.cancelled.append(timer)
+        """Cancel a timer of this key, one that this call set, too; no error if there is none.
+
+        Raises:
+            ServiceMisused: no timer can have that name, or it is one too many.
+        """
+        if len(self.cancelled) >= MAX_SENDS:
+            raise ServiceMisused(f"a call cancels at most {MAX_SENDS:,} timers")
+        self.cancelled.append(_checked(timer, "timer"))
         self.sends[:] = [each for each in self.sends if not self._sets(each, timer)]
 
     def _sets(self, send: "Send", timer: str) -> bool:
@@ -249,6 +255,10 @@ class Handler:
     def __init__(self, function: Callable[..., Any], name: str, timeout: float) -> None:
         self.name = name
         self.function = function
+        if type(timeout) not in (int, float) or not timeout > 0:  # so is what is no number
+            raise ServiceMisused(
+                f"handler {name}: timeout {timeout!r:.40} is no number of seconds above 0"
+            )
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(function)
         self.place = f"{function.__module__}.{function.__qualname__}"

@@ -204,6 +204,27 @@ def test_a_call_sends_a_bounded_number_of_others() -> None:
         ctx.send("add", "a")
 
 
+def test_a_call_cancels_a_bounded_number_of_timers_each_by_a_name() -> None:
+    ctx = lists().context("k")
+    for number in range(MAX_SENDS):
+        ctx.cancel(f"t-{number}")
+
+    with pytest.raises(ServiceMisused, match="at most 1,000 timers"):
+        ctx.cancel("one more")
+    with pytest.raises(ServiceMisused, match="None is no name of a timer"):
+        lists().context("k").cancel(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [None, 0, -1, nan, "5", True, timedelta(seconds=5)])
+def test_a_limit_of_time_that_is_no_number_of_seconds_is_refused(timeout: Any) -> None:
+    service = Service("slow", timeout=timeout)
+
+    with pytest.raises(ServiceMisused, match="is no number of seconds"):
+
+        @service.handler
+        def do(ctx: Context[Any]) -> None: ...
+
+
 def test_each_argument_is_converted_as_its_parameter_says() -> None:
     service = Service("many")
 
