@@ -38,6 +38,7 @@ from rebaser_server.handlers.service import (
     CallUnkeepable,
     Context,
     Reject,
+    Send,
     Service,
 )
 from rebaser_server.handlers.times import LATE, first_time, next_time, time_of
@@ -106,7 +107,8 @@ class HandlerApplication(KeyMachine, Application):
             handler = message.handler if is_call else None
         except (CallRefused, Reject) as error:
             refused = reject(end(outcome=RequestOutcome.REFUSED), str(error) or "rejected")
-            return Applied(refused, call=_heard(content, message))
+            author = header(request.headers, AUTHOR)
+            return Applied(refused, call=_heard(content, message, author, str(error)))
         except CallUnkeepable as error:
             raise Unprocessable(str(error)) from error
         if effect.sends:
@@ -214,8 +216,10 @@ class HandlerApplication(KeyMachine, Application):
         sends: list[Outgoing] = []
         for send in context.sends:
             # Of what this worker knows: its code is what the call is written for.
-            known = self._services.get(send.service)
-            version = 1 if known is None else known.version
+            version = 1
+            if (known := self._services.get(send.service)) is not None:
+                version = known.version
+                _require_taken(send, known, handler.name)
             if send.timer is not None and (send.service, send.key) == (call.service, call.key):
                 self._alarms.require()
                 timers[send.timer.name] = Timer(
@@ -355,10 +359,29 @@ class _Counted:
             metrics.CALL_SECONDS.labels(self._service, self.handler).observe(took)
 
 
-def _heard(content: KeyContent, refused: CallRequestV1) -> CallEffect | None:
+def _require_taken(send: Send, target: Service, sender: str) -> None:
+    """Raise `CallUnkeepable` if the target refuses what is sent: nobody would hear of it."""
+    try:
+        handler, given = target.find(send.handler, orjson.loads(send.arguments), target.version)
+        handler.bind(given)
+    except CallRefused as error:
+        raise CallUnkeepable(f"{sender} sends what is refused: {error}") from error
+
+
+def _heard(
+    content: KeyContent, refused: CallRequestV1, sender: str | None, reason: str
+) -> CallEffect | None:
     """Note that a call of another key was refused: sent again, it is refused for good (O4)."""
     if refused.origin is None:
         return None
+    log.info(
+        "call of another key refused",
+        service=refused.service,
+        key=refused.key,
+        handler=refused.handler,
+        sender=sender,
+        reason=reason,
+    )
     effect = KeyChange(heard=refused.origin)
     content.take(effect)
     return CallEffect(effect=effect.to_json())

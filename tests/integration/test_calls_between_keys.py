@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from rebaser_client import CallRejected
 from rebaser_client.errors import RequestDead, RequestRefused
@@ -161,6 +162,53 @@ async def test_a_call_that_was_refused_is_refused_for_good(working: Working) -> 
     async with working.worker(room_service()):
         await room.hear("refused", (7, 0))
         assert await room.words() == []
+
+
+@pytest.mark.parametrize(
+    ("handler", "arguments", "reason"),
+    [
+        ("haer", ["one"], "rooms has no handler haer, but .*; did you mean hear"),
+        ("hear", [], "hear.*missing a required argument: 'word'"),
+        ("turn", ["perhaps"], "turn, argument is_open: Input should be a valid boolean"),
+    ],
+)
+async def test_a_call_that_its_target_would_refuse_does_not_leave(
+    working: Working, handler: str, arguments: list[Any], reason: str
+) -> None:
+    """O1: no caller would hear of the refusal, so the fault is that of the call that sends it."""
+    rooms = room_service()
+
+    @rooms.handler
+    def tell_wrongly(ctx: Context[Any], after: float | None) -> None:
+        ctx.state.heard.append("told")
+        ctx.send(handler, *arguments, after=after)
+
+    room = Room(working, "r-1")
+    async with working.worker(rooms):
+        for after in (None, 3600.0):
+            with pytest.raises(RequestDead, match=f"tell_wrongly sends what is refused: {reason}"):
+                await room.key.call("tell_wrongly", after)
+
+        assert await room.words() == []
+        assert not await room.key.timers()
+
+
+async def test_the_log_names_a_call_of_another_key_that_is_refused(working: Working) -> None:
+    """Its sender does not hear of it."""
+    room, teller = Room(working, "r-1"), Room(working, "teller")
+    with capture_logs() as logs:
+        async with working.worker(room_service()):
+            await room.key.call("turn", False)
+            await teller.key.call("tell", "r-1", ["one"])
+
+            async def is_named() -> bool:
+                return any(each["event"] == "call of another key refused" for each in logs)
+
+            await eventually(is_named)
+    [refused] = [each for each in logs if each["event"] == "call of another key refused"]
+    expected = {"service": "rooms", "key": "r-1", "sender": "rooms/teller", "handler": "hear"}
+    assert expected.items() <= refused.items()
+    assert refused["reason"] == "closed"
 
 
 async def test_what_was_heard_outlives_a_worker_and_a_checkpoint(working: Working) -> None:

@@ -43,7 +43,7 @@ def orders() -> Service:
     service.upgrade(1)(lambda old: old)
 
     @service.handler
-    def look(ctx: Context[Order]) -> None: ...
+    def look(ctx: Context[Order], *words: str) -> None: ...
 
     @service.handler
     def send(ctx: Context[Order], count: int, size: int = 1) -> None:
