@@ -19,7 +19,7 @@ from rebaser_core.records import utc_text
 from rebaser_core.requests import message_id, publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID, MESSAGE_TYPE, header
+from rebaser_core.versioning import AUTHOR, MESSAGE_ID, MESSAGE_TYPE, header
 from rebaser_server.errors import MissingBatch
 from rebaser_server.processor.dead_letters import (
     ATTEMPTS,
@@ -173,7 +173,7 @@ async def replay(
     dead = await load(streams, batches, sequence)
     request, request_id = dead.request(), _id_of_replay(dead)
     if isinstance(request, CallRequestV1):
-        await _call_again(streams, request, request_id)
+        await _call_again(streams, request, request_id, header(dead.headers, AUTHOR))
         await streams.js.delete_message(streams.dead_letters_stream, sequence)
         return request_id
     try:
@@ -192,13 +192,17 @@ async def replay(
     return request_id
 
 
-async def _call_again(streams: Streams, call: CallRequestV1, request_id: RequestId) -> None:
+async def _call_again(
+    streams: Streams, call: CallRequestV1, request_id: RequestId, author: str | None
+) -> None:
     """Store the call under that id. Raises as `publish_request`."""
     # Without its place among its sender's calls: the key has heard later ones since.
     call = call.model_copy(update={"id": request_id, "origin": None})
     change_set = ChangeSet(call.workspace_id, call.change_set_id)
     headers, payload = CallRequest.encode(call)
     headers[MESSAGE_ID] = message_id(request_id, change_set, payload)
+    if author is not None:
+        headers[AUTHOR] = author
     await publish_request(streams, change_set, headers, payload)
 
 

@@ -18,13 +18,14 @@ from urllib.request import urlopen
 import pytest
 from structlog.testing import capture_logs
 
-from rebaser_client import CallRejected
+from rebaser_client import CallRejected, connect
 from rebaser_client.errors import RequestDead
 from rebaser_core.calls import key_of, service_id
 from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.service import ServiceMisused
+from rebaser_server.ops.dead_letters import replay
 from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import OpsSettings
@@ -159,6 +160,32 @@ async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Workin
             return [each.name for each in found] == ["o-17"]
 
         await eventually(is_found)
+
+
+async def test_a_call_that_is_replayed_has_the_author_that_it_had(working: Working) -> None:
+    """What is around handlers may go by it."""
+    service, authors = order_service(), list[str | None]()
+
+    @service.handler
+    def sign(ctx: Context[Order]) -> None:
+        authors.append(ctx.author)
+        if len(authors) <= 2:
+            raise ValueError("boom")
+
+    deployment, order = working.deployment, key_of("orders", "o-17")
+    async with (
+        working.worker(service),
+        connect(deployment.nats.url, author="Zoë") as client,
+    ):
+        with pytest.raises(RequestDead):
+            await client.service("orders").key("o-17").call("sign")
+        await replay(deployment.streams, deployment.archive(order).batches, client, 1)
+
+        async def is_made() -> bool:
+            return len(authors) == 3
+
+        await eventually(is_made)
+    assert authors == ["Zoë"] * 3
 
 
 @pytest.mark.parametrize("stored", [b'{"v9": {}}', b"{", b""], ids=["newer", "malformed", "empty"])
