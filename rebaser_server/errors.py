@@ -31,8 +31,6 @@ from typing import Final
 from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.jetstream import JetStreamError
 
-NEWER_DELAY: Final = 30.0  # seconds until a task for a newer Rebaser is redelivered
-
 
 class DeploymentInconsistent(RebaserError):
     """NATS and the store, or the streams, are not of one deployment: a person must look.
@@ -120,7 +118,7 @@ class NeedsNewerVersion(RetryLater):
     """A request or a commit is of a newer version; this build changes nothing."""
 
     def __init__(self, error: NewerVersion) -> None:
-        super().__init__(f"left for a newer server: {error}", NEWER_DELAY)
+        super().__init__(f"left for a newer server: {error}")
 
 
 class HistoryInconsistent(RunEnded):

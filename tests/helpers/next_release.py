@@ -14,10 +14,10 @@ from rebaser_client.requests import RequestSender
 from rebaser_core.commits import Commit, CommitV1, CommitV2
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.versioning import MessageType, Versioned
-from rebaser_server import errors
 from rebaser_server.commands import cli
+from rebaser_server.runtime import containment
 
-NEWER_DELAY = 0.5  # seconds; the product's own scaled down
+LONGEST_DELAY = 0.5  # seconds; the product's own scaled down
 THIS, NEXT = ((sys.executable, Path(__file__), release) for release in ("this", "next"))
 
 
@@ -105,7 +105,7 @@ def _upgrading(shape: type[Versioned], upgrade: Any) -> Iterator[None]:
 
 def main() -> int:
     release, *arguments = sys.argv[1:]
-    errors.NEWER_DELAY = NEWER_DELAY
+    containment.LONGEST_DELAY = LONGEST_DELAY  # type: ignore[misc]
     if release == "this":
         return cli.main(arguments)
     with _next_release():

@@ -501,6 +501,24 @@ async def test_calls_of_a_newer_version_and_of_another_service_wait_for_their_wo
         assert await waiting == 1
 
 
+async def test_a_call_of_a_newer_version_is_offered_again_soon_and_then_less_often(
+    working: Working,
+) -> None:
+    """While both versions run, the next worker that it is offered to may be a newer one."""
+    new = order_service(version=2)
+    order = working.deployment.client.service(new).key("o-17")
+    with capture_logs() as logs:
+        async with working.worker(order_service()):
+            waiting = asyncio.create_task(order.call("add", "cup"))
+
+            async def is_offered() -> bool:
+                return sum(each["event"] == "retry scheduled" for each in logs) == 3
+
+            await eventually(is_offered)
+    async with working.worker(new):
+        assert await waiting == 1
+
+
 async def test_an_older_state_and_an_older_call_are_upgraded(working: Working) -> None:
     order = working.key("orders", "o-17")
     async with working.worker(order_service()):
