@@ -67,14 +67,15 @@ def stub(record: ServiceRecordV1) -> str:
     """Return the module."""
     words = "".join(word.capitalize() for word in re.findall("[A-Za-z0-9]+", record.name))
     name = f"{'' if words[:1].isalpha() else 'Service'}{words}Key"
-    types = _Types({*dir(builtins), *_IMPORTED, *record.handlers, name})
+    types = _Types({*dir(builtins), *_IMPORTED, *record.handlers, "_Service", name})
     methods = [_method(types, *each) for each in sorted(record.handlers.items())]
     return (
         f"# Client of service {record.name!r}, version {record.version}: "
         "printed by `rebaser services --stub`.\n"
-        f"{_HEAD}{''.join(types.classes.values())}\n\nclass {name}:\n"
+        f"{_HEAD}\n\nclass _Service:\n    name = {record.name!r}\n    version = {record.version}\n"
+        f"{''.join(types.classes.values())}\n\nclass {name}:\n"
         f"    def __init__(self, client: RebaserClient, key: str) -> None:\n"
-        f"        self.at_key = client.service({record.name!r}).key(key)\n{''.join(methods)}"
+        f"        self.at_key = client.service(_Service()).key(key)\n{''.join(methods)}"
     )
 
 

@@ -106,6 +106,33 @@ async def test_a_printed_client_is_typed_and_calls_a_real_worker(
     assert [each.split(":")[:2] for each in found] == [["use.py", str(each)] for each in wrong]
 
 
+async def test_a_printed_client_calls_as_the_version_that_it_was_printed_of(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    working, newer = Working(deployment), Service("my baskets", version=2)
+
+    @newer.upgrade_call(1)
+    def by_seconds(handler: str, arguments: Any) -> tuple[str, Any]:
+        return handler, {"milliseconds": 1000 * arguments["seconds"]}
+
+    @newer.handler
+    def rest(ctx: Context[Any], milliseconds: float) -> float:
+        return milliseconds
+
+    older = baskets()
+
+    @older.handler(name="rest")
+    def rest_seconds(ctx: Context[Basket], seconds: float) -> float:
+        return seconds
+
+    async with working.worker(older):
+        printed = await Commands(deployment).tell("services", "--stub", "my baskets")
+        (tmp_path / "printed.py").write_text(printed)
+    async with working.worker(newer):
+        basket = loaded(tmp_path / "printed.py").MyBasketsKey(deployment.client, "b-1")
+        assert await basket.rest(seconds=1.5) == 1500
+
+
 def errors(folder: Path) -> list[str]:
     words = ["mypy", "--strict", "--config-file=", "printed.py", "use.py"]
     done = subprocess.run(
