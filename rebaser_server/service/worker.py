@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,12 @@ def find_services(app: str) -> list[Service]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise AppNotFound(f"--app {app}: {error}; it is looked for in {Path.cwd()}, too") from error
+    except RebaserError:  # as of a `Service` that is declared wrongly
+        raise
+    except Exception as error:  # others' code, which may raise anything
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
+        raise AppNotFound(f"--app {app}: {type(error).__name__}: {error}{place}") from error
     if not name:
         found = [each for each in vars(module).values() if isinstance(each, Service)]
         if not found:
