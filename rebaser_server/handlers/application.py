@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -49,11 +50,14 @@ from rebaser_server.processor.application import (
     Unprocessable,
 )
 from rebaser_server.processor.dead_letters import closed_reason, reject
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import Ownership, Settle
 from rebaser_server.runtime.tasks import background, wait_forever
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
+
+_LONG: Final = 0.02
+"""Seconds of a handler for which those who wait for the answers to earlier calls wait, too."""
 
 
 class HandlerApplication(KeyMachine, Application):
@@ -102,7 +106,7 @@ class HandlerApplication(KeyMachine, Application):
             violation = arguments_violation(message.handler, message.arguments, size)
             if violation is not None:
                 raise CallRefused(violation)
-            effect, result = await self._effect(content, request, message)
+            effect, result = await self._effect(content, request, message, ownership.settle)
             is_call = not (message.timer or message.cancel or message.firing)
             handler = message.handler if is_call else None
         except (CallRefused, Reject) as error:
@@ -122,7 +126,11 @@ class HandlerApplication(KeyMachine, Application):
         )
 
     async def _effect(
-        self, content: KeyContent, request: Delivery, call: CallRequestV1
+        self,
+        content: KeyContent,
+        request: Delivery,
+        call: CallRequestV1,
+        settle: Settle | None = None,
     ) -> tuple[KeyChange, Any]:
         """Return what the call changes, all in one commit (O1), and its result.
 
@@ -158,7 +166,8 @@ class HandlerApplication(KeyMachine, Application):
             said = {"timer": call.timer.name, "next": timer.next}
             return KeyChange(name, timers=changes, heard=call.origin), said
         with _Counted(service.name) as count:
-            return await self._called(service, count, content, request, call)
+            async with _if_long(settle):
+                return await self._called(service, count, content, request, call)
 
     def _service(self, call: CallRequestV1, content: KeyContent) -> Service:
         """Return the service that serves the call.
@@ -328,6 +337,26 @@ class HandlerApplication(KeyMachine, Application):
                 await wait_forever()
         finally:
             self._execution.close()
+
+
+@asynccontextmanager
+async def _if_long(settle: Settle | None) -> AsyncIterator[None]:
+    """Call `settle` beside the body if that takes long, and await both. A cancellation ends it."""
+    if settle is None:
+        yield
+        return
+    loop, begun = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    timer = loop.call_later(_LONG, lambda: begun.append(loop.create_task(settle())))
+    try:
+        yield
+    except asyncio.CancelledError:
+        for task in begun:
+            task.cancel()
+        raise
+    finally:
+        timer.cancel()
+        for task in begun:
+            await task
 
 
 class _Counted:

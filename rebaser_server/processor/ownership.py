@@ -5,7 +5,7 @@ Ownership is acquired by one commit, which takes the change set from every earli
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
@@ -59,6 +59,8 @@ _CommitObserver = Callable[[CommittedEntry], None]
 """Observer of commits. It is called under the lock, so it notes the commit, and others act
 later."""
 
+Settle = Callable[[], Coroutine[Any, Any, None]]
+
 
 class Ownership:
     """The ownership of a change set: its holder alone can append to the log, until a takeover.
@@ -76,6 +78,9 @@ class Ownership:
         self.pending_dvu = PendingDvu()
         self.on_commit: _CommitObserver | None = None
         """Called with each commit of the run, in the order of the log."""
+        self.settle: Settle | None = None
+        """Commits and answers the requests before the one that is applied, which may take long;
+        nothing of that one is in the content yet, and its task alone does anything meanwhile."""
         self._last_entry = takeover
         """The last commit of this run."""
         self._staged: list[CommitV2] = []

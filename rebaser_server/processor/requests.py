@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -385,6 +386,7 @@ class RequestHandler:
         end = clock() + _ANSWERED_AFTER
         try:
             async with self.ownership.lock:
+                self.ownership.settle = partial(self._settle, done)
                 while waiting and clock() < end:
                     request = waiting.popleft()
                     try:
@@ -407,10 +409,18 @@ class RequestHandler:
             # do not wait for replies. The requests before a failed one are answered, too.
             await self._answer(done)
         finally:
+            self.ownership.settle = None
             self.ownership.spans.abandon("not settled")
             self._committed.clear()
         if failed is not None:
             raise failed
+
+    async def _settle(self, done: list[Delivery]) -> None:
+        """Commit and answer those that are `done`, and take them from there."""
+        if done:
+            await self.ownership.flush()
+            await self._answer(done)
+            done.clear()
 
     def on_commit(self, request: SettledRequest, sequence: int, call: CallEffect | None) -> None:
         """Note the result of a request, which the commit with that sequence settles."""

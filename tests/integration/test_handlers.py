@@ -294,6 +294,49 @@ async def test_calls_of_a_key_are_made_one_after_the_other_and_keys_beside_each_
     assert max(together) > 1
 
 
+async def test_the_answer_to_a_call_waits_for_no_longer_one_behind_it(working: Working) -> None:
+    service, begun, go_on = Service("counts"), threading.Semaphore(0), threading.Semaphore(0)
+
+    @service.handler
+    def count(ctx: Context[Any]) -> int:
+        ctx.state = (ctx.state or 0) + 1
+        return int(ctx.state)
+
+    @service.handler
+    def dwell(ctx: Context[Any]) -> None:
+        begun.release()
+        go_on.acquire()
+
+    key = working.key("counts", "k")
+    async with working.worker(service):
+        await key.call("count")
+        first = asyncio.create_task(key.call("dwell"))
+        await asyncio.to_thread(begun.acquire)
+        # Many, so that they are committed together.
+        counted = [asyncio.create_task(key.call("count")) for _ in range(40)]
+        await eventually(lambda: waits(working, 41))
+        last = asyncio.create_task(key.call("dwell"))
+        await eventually(lambda: waits(working, 42))
+        go_on.release()
+
+        async def are_answered() -> bool:
+            return all(each.done() for each in counted)
+
+        try:
+            await eventually(are_answered)
+        finally:
+            go_on.release()
+        assert await asyncio.gather(*counted) == list(range(2, 42))
+        await asyncio.gather(first, last)
+
+
+async def waits(working: Working, number: int) -> bool:
+    """Whether that many calls are stored."""
+    streams, subject = working.deployment.streams, "rebaser.requests.>"
+    there = await streams.js.stream_subjects(streams.requests_stream, subject)
+    return sum(there.values()) == number
+
+
 async def test_an_async_handler_and_one_in_a_thread_that_never_return_fail_alone(
     working: Working,
 ) -> None:
