@@ -219,7 +219,7 @@ class ValuePresentation(Presentation):
         rows = differing_rows(found, _cell_text)
         return {
             "summary": found.summary(),
-            "columns": list(dict.fromkeys(column.name for column in both)),
+            "columns": list({column.name: column.type for column in both}.items()),
             "rows": [[word, *states] for word, its in rows.items() for states in its],
         }
 

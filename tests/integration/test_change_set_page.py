@@ -316,6 +316,30 @@ async def test_numbers_tables_and_code_are_shown_as_people_read_them(
     assert not watched.complaints
 
 
+async def test_digits_in_a_column_of_texts_are_shown_as_they_are(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """Zeros before an article's number, and what looks like an exponent, are part of it."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        g.table("codes", pa.table({"sku": ["0012345", "12e34"], "pieces": [10_000, 1]}))
+    branch = await shop.fork("next")
+    async with branch.edit() as g:
+        g.table("codes", pa.table({"sku": ["0012346", "12e34"], "pieces": [20_000, 1]}))
+    page = await browser.new_page()
+
+    await page.goto(f"{url_of(daemon)}shop/next")
+    await page.get_by_role("button", name="codes", exact=True).first.click()
+
+    first = page.get_by_role("table", name="First rows of the table")
+    await expect(first.locator("td")).to_have_text(["0012346", "20,000", "12e34", "1"])
+    differing = page.get_by_role("table", name="Rows that differ from head's")
+    await expect(differing.locator("tbody tr")).to_have_text(
+        ["added001234620,000", "removed001234510,000"]
+    )
+
+
 async def test_what_is_not_there_is_said_of_a_change_set_by_name(deployment: Deployment) -> None:
     """People know no ids."""
     daemon = await started(deployment, QUIET_PERIOD="30")

@@ -9,9 +9,9 @@ const SHOWN = 100; // rows of a table, unless it says otherwise
 // An attribute of null is left out.
 export const element = (tag, text, attributes = {}) => ({ tag, text, attributes });
 // A value; the pointer shows all digits of a number that is shown without some.
-export function amount(said, tag) {
-  const shown = figure(said);
-  return tag || shown !== said ? element(tag ?? "span", shown, { title: shown === said ? null : said }) : said;
+export function amount(said, tag, isNumber = true) {
+  const shown = isNumber ? figure(said) : said;
+  return tag || shown !== said ? element(tag || "span", shown, { title: shown === said ? null : said }) : said;
 }
 export const button = (text, press, attributes = {}) => ({ tag: "button", text, press, attributes: { type: "button", ...attributes } });
 export const chip = (text, tone = "") => element("span", text, { class: "chip", "data-tone": tone });

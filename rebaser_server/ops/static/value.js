@@ -9,7 +9,7 @@ import { statusOf, valueOf } from "./values.js";
 
 const WORDS = { definition: "defined as", value: "set to", inputs: "computed as", input: "lost an input, now", function: "is a function in", removal: "removed" };
 const BOX = { width: 112, height: 24, across: 152, down: 30, edge: 2 };
-const NUMBERS = /^(tiny|small|big)?int|^(decimal|double|float)/; // types of columns whose cells stand on the right
+const NUMBERS = /^(tiny|small|big)?int|^(decimal|double|float)/; // types of columns whose cells are numbers
 const NEAR = 5; // inputs and dependents that are drawn
 
 const asked = {}; // for how many inputs and dependents the page asks
@@ -114,7 +114,7 @@ function firstRows(shown) {
   const from = shown.source ? `, copied from version ${shown.source.version} of ${shown.source.uri}` : "";
   text("tablesize", shown.problem ?? `${count(shown.rows)} ${shown.rows === 1 ? "row" : "rows"}, ${count(shown.size)} bytes${from}`);
   const columns = shown.columns ?? [];
-  const rows = (columns[0]?.first ?? []).map((_, row) => columns.map(({ first }) => amount(first[row])));
+  const rows = (columns[0]?.first ?? []).map((_, row) => columns.map(({ first, type }) => amount(first[row], "", NUMBERS.test(type))));
   heads("firstrows", columns.map(({ name, type, nullable }) => [name, nullable ? type : `${type} not null`]));
   table("firstrows", rows, shown.problem ? "" : "It has none.", { most: Infinity, inAll: shown.rows ?? 0 });
   $("firstrows").parentElement.tHead.hidden = !columns.length;
@@ -123,13 +123,13 @@ function firstRows(shown) {
   if (!differing) return;
   text("differs", differing.summary);
   const those = differing.columns ?? [];
-  heads("differingrows", [["", ""], ...those.map((name) => [name, ""])]);
-  table("differingrows", (differing.rows ?? []).map(([word, ...states]) => [word, ...those.map((name) => sides(states.map((state) => state[name] ?? "")))]), "None is shown.", { most: Infinity });
+  heads("differingrows", [["", ""], ...those.map(([name]) => [name, ""])]);
+  table("differingrows", (differing.rows ?? []).map(([word, ...states]) => [word, ...those.map(([name, type]) => sides(states.map((state) => state[name] ?? ""), NUMBERS.test(type)))]), "None is shown.", { most: Infinity });
 }
 
 // A cell before and after, or the one that it is.
-const sides = ([before, after = before]) => (before === after ? amount(before)
-  : [amount(before || "-", "span"), element("span", " → "), amount(after || "-", "strong")]);
+const sides = ([before, after = before], isNumber) => (before === after ? amount(before, "", isNumber)
+  : [amount(before || "-", "span", isNumber), element("span", " → "), amount(after || "-", "strong", isNumber)]);
 
 // Gives a table its columns, each a name and a type.
 function heads(id, columns) {
