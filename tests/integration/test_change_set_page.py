@@ -340,6 +340,21 @@ async def test_digits_in_a_column_of_texts_are_shown_as_they_are(
     )
 
 
+async def test_a_workspace_that_is_called_like_a_path_of_the_endpoint_has_pages(
+    deployment: Deployment, browser: Browser
+) -> None:
+    daemon = await started(deployment)
+    names = ("actions", "change-set", "dead-letters", "services")
+    for name in names:
+        await deployment.client.workspace(name).create()
+    page = await browser.new_page()
+
+    for name in names:
+        await page.goto(url_of(daemon))
+        await page.get_by_role("link", name=f"{name} / head", exact=True).click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(f"{name} / head")
+
+
 async def test_what_is_not_there_is_said_of_a_change_set_by_name(deployment: Deployment) -> None:
     """People know no ids."""
     daemon = await started(deployment, QUIET_PERIOD="30")

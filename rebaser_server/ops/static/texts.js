@@ -102,7 +102,7 @@ export function pageOf({ workspace, changeSet }, more = {}) {
     return `${ROOT}key?${new URLSearchParams(service && key ? { service, key } : { workspace, changeSet })}`;
   }
   const path = names[workspace] && pathOf(`${workspace}.${changeSet}`);
-  const isNamed = path && bearers.get(path) === 1 && !/(^|\/)\.{0,2}(\/|$)/.test(path);
+  const isNamed = path && bearers.get(path) === 1 && !/(^|\/)\.{0,2}(\/|$)|^(actions|change-set|dead-letters|services)\//.test(path);
   const query = new URLSearchParams(isNamed ? more : { workspace, changeSet, ...more }).toString();
   return `${ROOT}${isNamed ? path : "change-set"}${query && "?"}${query}`;
 }
