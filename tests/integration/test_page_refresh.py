@@ -1,5 +1,6 @@
 """What a refresh of the pages does to what is shown, in a real browser with made-up answers."""
 
+import json
 from typing import Any, Final
 
 import pytest
@@ -27,6 +28,19 @@ expect.set_options(timeout=60_000)
 A4: Final = 718  # pixels between the margins of a sheet
 WHITE: Final = "rgb(255, 255, 255)"
 REFRESH: Final = "document.onvisibilitychange()"
+TURN_AWAY: Final = """(state) => {
+  Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+SPY_ON_EVENTS: Final = """
+  window.sources = [];
+  window.EventSource = class extends EventSource {
+    constructor(address) {
+      super(address);
+      sources.push(this);
+    }
+  };
+"""
 WATCH: Final = """
   window.touched = new Set();
   new MutationObserver((records) => records.forEach(({ target }) => {
@@ -210,6 +224,34 @@ async def test_a_line_to_a_later_column_runs_behind_no_box(browser: Browser) -> 
 
 
 @pytest.mark.long
+async def test_a_page_follows_again_after_an_answer_that_is_no_stream_of_events(
+    browser: Browser,
+) -> None:
+    """A Rebaser that starts, and waits for NATS, has none of its pages yet."""
+    shop = Shop()
+    status = {"rebasers": [], "problem": "NATS: away", "names": {}, "queues": None, "now": NOW}
+    found: list[Any] = [{}, f"retry: 60000\ndata: {json.dumps(status)}\n\n"]
+    answers = shop.answers() | {"events": lambda: found.pop(0) if found[1:] else found[0]}
+
+    page = await open_canned(browser, "updates", answers)
+
+    await expect(page.locator("#state")).to_contain_text("trying again")
+    await expect(page.get_by_text("No update is running.")).to_be_visible()
+
+
+async def test_a_tab_that_is_not_looked_at_follows_nothing(browser: Browser) -> None:
+    """A browser has six connections to a server, and a seventh tab would wait for ever."""
+    page = await open_canned(browser, "updates", Shop().answers(), SPY_ON_EVENTS)
+    states = "sources.map(({ readyState }) => readyState === EventSource.CLOSED)"
+    assert await page.evaluate(states) == [False]
+
+    await page.evaluate(TURN_AWAY, "hidden")
+    assert await page.evaluate(states) == [True]
+
+    await page.evaluate(TURN_AWAY, "visible")
+    assert await page.evaluate(states) == [True, False]
+
+
 async def test_a_comment_is_written_and_shown_line_by_line(browser: Browser) -> None:
     shop = Shop()
     page = await open_canned(browser, change_set_path(), shop.answers())

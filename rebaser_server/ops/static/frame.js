@@ -1,5 +1,6 @@
 // The frame of every page: where one is and can go, and how Rebaser is.
 
+import { isLookedAt } from "./reading.js";
 import { $, OF_SERVICES, ROOT, call, count, many, text } from "./texts.js";
 
 const PAGES = [...(OF_SERVICES ? [["", "Services"]] : [["", "Workspaces"], ["updates", "Updates"]]), ["letters", "Dead letters"], ["operator", "Operate"], ["deployment", "Deployment"]];
@@ -29,8 +30,21 @@ function head(status) {
   badge.textContent = dead ? count(dead) : "";
 }
 
-// Shows what happens, once a second, and says when nothing comes.
+const AGAIN = 3000; // milliseconds until it asks again after an answer that is no stream of events
+
+// Shows what happens, once a second, and says when nothing comes. Tabs that are not looked at hold no
+// connection: a browser has six to a server, and a seventh tab would wait for ever.
 export function follow(show) {
+  let events = null;
+  const begin = () => {
+    events?.close();
+    if (isLookedAt()) events = listen(show, begin);
+  };
+  document.addEventListener("visibilitychange", begin);
+  begin();
+}
+
+function listen(show, begin) {
   const events = new EventSource(`${ROOT}events`);
   events.onmessage = (event) => {
     performance.mark("refresh");
@@ -43,7 +57,9 @@ export function follow(show) {
   events.onerror = () => {
     $("state").dataset.tone = "bad";
     text("state", "this Rebaser does not answer; trying again");
+    if (events.readyState === EventSource.CLOSED) setTimeout(begin, AGAIN); // as while a Rebaser starts
   };
+  return events;
 }
 
 // All change sets in slots, the longest held first, so that a row stays where it is.
