@@ -224,6 +224,43 @@ async def test_a_line_to_a_later_column_runs_behind_no_box(browser: Browser) -> 
 
 
 @pytest.mark.long
+async def test_a_page_with_an_update_that_is_due_reads_on_after_a_read_that_failed(
+    browser: Browser,
+) -> None:
+    """As while its Rebaser starts again."""
+    shop = Shop()
+    found: list[Any] = [values(shop.values) | {"due": True}, "no JSON", values(shop.values, 7)]
+    answers = shop.answers() | {
+        "change-set/values": lambda: found.pop(0) if found[1:] else found[0]
+    }
+
+    page = await open_canned(browser, change_set_path(), answers)
+
+    await expect(page.locator("#found")).to_have_text("3 values, as of commit 7")
+    await expect(page.locator("#state")).to_contain_text("read at")
+
+
+async def test_a_page_with_an_update_that_is_due_reads_on_after_a_question(
+    browser: Browser,
+) -> None:
+    """Also if the visitor answers with no, which asks the server for nothing."""
+    shop = Shop()
+    is_due = True
+    answers = shop.answers() | {
+        "change-set/values": lambda: values(shop.values, len(shop.commits)) | {"due": is_due}
+    }
+    quick = "performance.now = () => 0"  # so that it reads each second
+    page = await open_canned(browser, change_set_path(), answers, quick)
+    await expect(page.locator("#found")).to_contain_text("an update is due")
+
+    await page.get_by_role("button", name="Revert commit 2").click()
+    await page.evaluate("new Promise((over) => setTimeout(over, 3000))")  # reads are left out
+    is_due = False
+    await page.get_by_role("button", name="Cancel").click()
+
+    await expect(page.locator("#found")).to_have_text("3 values, as of commit 2")
+
+
 async def test_a_page_follows_again_after_an_answer_that_is_no_stream_of_events(
     browser: Browser,
 ) -> None:

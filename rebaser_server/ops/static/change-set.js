@@ -48,9 +48,24 @@ function head(known) {
 }
 
 let later = 0;
+let isIncomplete = false; // as far as was read, also if the last attempt failed
 const refresh = refreshing(async () => {
   clearTimeout(later);
   const began = performance.now();
+  try {
+    await read();
+  } finally {
+    const pause = Math.max(AGAIN, SHARE * (performance.now() - began));
+    if (isIncomplete) later = setTimeout(again, pause);
+  }
+});
+
+function again() {
+  if (isAsking()) later = setTimeout(again, AGAIN);
+  else if (isLookedAt()) refresh();
+}
+
+async function read() {
   const known = await readData(`change-set/about?${new URLSearchParams(naming)}`);
   Object.assign(ids, { workspace: known.workspaceId, changeSet: known.id });
   head(known);
@@ -62,10 +77,8 @@ const refresh = refreshing(async () => {
   if (isBranch) parts.push(showBranch(page, isOpen));
   if (known.name) parts.push(showDiscussion(reading));
   parts.push(showChosen(page));
-  const isIncomplete = (await Promise.all(parts)).includes(true);
-  const pause = Math.max(AGAIN, SHARE * (performance.now() - began));
-  if (isIncomplete) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), pause);
-});
+  isIncomplete = (await Promise.all(parts)).includes(true);
+}
 
 copies($("copyids"), () => `${ids.workspace}/${ids.changeSet}`);
 followValues(page, asked.get("status") ?? "");
