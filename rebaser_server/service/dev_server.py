@@ -28,7 +28,7 @@ from rebaser_core.jetstream import (
     deadlines,
 )
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.runtime.data_directory import data_directory
+from rebaser_server.runtime.data_directory import DATA, data_directory
 from rebaser_server.runtime.ports import free_ports
 from rebaser_server.runtime.process import child_environment, spawn_bound
 from rebaser_server.runtime.tasks import Shutdown, background, on_signals
@@ -252,7 +252,7 @@ Rebaser is up.
   data    {data}
   Spark   {spark}, {spark_state}
   page    {page}
-In another terminal, in this folder or after `export REBASER_NATS__URL={nats}`:
+In another terminal, {folder}after `export REBASER_NATS__URL={nats}`:
   rebaser workspaces create shop
   rebaser load shop FILE    # `rebaser init shop` writes one: shop/graph.toml
 Ctrl-C stops it and keeps the data.
@@ -299,6 +299,7 @@ async def run_dev_server(
                         synced=_SYNCED[sync],
                         spark_state="starting" if settings.spark.warm else "starts when needed",
                         page=page or "switched off",
+                        folder="in this folder or " if data == DATA.absolute() else "",
                     )
                     lines.complain(*ready.splitlines())
 

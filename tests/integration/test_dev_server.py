@@ -109,6 +109,32 @@ async def test_commands_of_its_folder_find_it(tmp_path: Path) -> None:
     assert urls[0] != urls[1]
 
 
+@pytest.mark.parametrize("data", ["rebaser-data", "elsewhere"])
+async def test_it_says_where_commands_find_it(tmp_path: Path, data: str) -> None:
+    own = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    process = await asyncio.create_subprocess_exec(
+        *(REBASER, "up", "--data", data, "--port", "-1"),
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
+        env=own | {"REBASER_OPS__PORT": "0", "REBASER_SPARK__WARM": "false"},
+    )
+    assert process.stderr is not None
+    line = ""
+    async with asyncio.timeout(180):
+        while "In another terminal" not in line:
+            line = (await process.stderr.readline()).decode()
+            assert line, "it has ended"
+        listed = await asyncio.create_subprocess_exec(
+            *(REBASER, "workspaces", "list"), cwd=tmp_path, env=own
+        )
+        code = await listed.wait()
+        process.terminate()
+        await process.communicate()
+
+    assert ("in this folder" in line) == (code == 0)
+    assert "`export REBASER_NATS__URL=nats://127.0.0.1:" in line
+
+
 async def said(*command: str, cwd: Path, env: dict[str, str]) -> str:
     """What a command prints there."""
     process = await asyncio.create_subprocess_exec(
