@@ -41,6 +41,7 @@ def test_every_test_on_a_page_exists(page: Path) -> None:
 
 
 VARIABLE = re.compile(r"\b(?:KV_|OBJ_)?REBASER_[A-Z0-9_]*")
+SHORTENED = re.compile(r"…(__[A-Z_]+)")
 GROUP_OF_TABLE = re.compile(
     r"^\| `(REBASER_[A-Z]+__)` \|.*\n\|[-:| ]+\|\n((?:\|.*\n)*)", re.MULTILINE
 )
@@ -54,7 +55,7 @@ NOT_SETTINGS = {
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_setting_on_a_page_exists(page: Path) -> None:
-    """Alone, as the beginning of others, or in a table whose head says how they begin."""
+    """Whole, as the beginning or the end of others, or in a table that says how they begin."""
     text, settings = page.read_text(), set(setting_names())
     named = set(VARIABLE.findall(text))
     for group, rows in GROUP_OF_TABLE.findall(text):
@@ -68,6 +69,8 @@ def test_every_setting_on_a_page_exists(page: Path) -> None:
         and not name.startswith(("KV_", "OBJ_"))
     }
     assert unknown == set()
+    ends = SHORTENED.findall(text)
+    assert [end for end in ends if not any(each.endswith(end) for each in settings)] == []
 
 
 AS_TABLE = re.compile(r"^\| (.*) \|\n\|[-:| ]+\|\n((?:\|.*\n)*)", re.MULTILINE)
