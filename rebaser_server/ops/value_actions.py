@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from rebaser_client.documents import parse_json
+from rebaser_client.errors import InvalidDraft
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ValueId
@@ -51,12 +53,10 @@ async def _set_value(context: ActionContext, body: OfValue) -> str:
     """Set a value of a branch, as `rebaser values set` does."""
     await _head_of_branch(context, body.target)
     try:
-        value = codecs.loads(codecs.JSON, body.text.encode())
+        value = parse_json(body.text)
         codecs.validate_json(value)
-    except MalformedMessage as error:
-        raise ActionInvalid(
-            f"{body.text[:80]!r} is not JSON, {error}: put text in quotes"
-        ) from None
+    except (InvalidDraft, MalformedMessage) as error:
+        raise ActionInvalid(f"{body.text[:80]!r}: {error}; put text in quotes") from None
     return await _send(context, body.target, [SetValue(value_id=body.id, value=value)])
 
 

@@ -133,7 +133,9 @@ async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("textbox", name="JSON").press_sequentially("seventy")
     await page.keyboard.press("Enter")
-    await expect(said(page)).to_contain_text("is not JSON")
+    await expect(said(page)).to_have_text(
+        "'seventy': line 1, column 1: not JSON: Expecting value; put text in quotes"
+    )
     await page.get_by_role("button", name="Another value of net").press("Enter")
     await dialog.get_by_role("textbox", name="JSON").press_sequentially("70")
     await page.keyboard.press("Enter")
