@@ -68,6 +68,7 @@ async def test_a_command_shows_comments_and_adds_one(deployment: Deployment) -> 
     assert (first["text"], second["text"]) == ("first\nof \x1b[1mtwo", "ok")
     assert "first\\nof \\x1b[1mtwo" in shown
     refused = await commands.tell("change-sets", "describe", "shop/sale", "--comment", "", code=1)
+    assert "setValue" not in refused, "a comment is no update"
     assert "at least 1 character" in refused
 
 

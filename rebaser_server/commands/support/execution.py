@@ -16,7 +16,6 @@ from pydantic_settings import SettingsError
 from rebaser_client import errors as client
 from rebaser_core.errors import (
     AlreadyRegistered,
-    MalformedMessage,
     NewerVersion,
     NoSuchChangeSet,
     NotConfirmed,
@@ -147,7 +146,6 @@ _HINTS: Final[Mapping[type[BaseException], str]] = {
     OpsNotStarted: "REBASER_OPS__ENABLED=false starts the daemon without it.",
     HistoryInconsistent: "`rebaser doctor` names what does not fit together, and the remedy.",
     NewerVersion: "Use a newer release: a newer one wrote this message.",
-    MalformedMessage: 'An update has one kind, such as {"setValue": {"valueId": "…", "value": 5}}.',
     JetStreamError: "`rebaser doctor` checks NATS.",
     EvaluatorAway: "REBASER_SPARK__MASTER says which Spark it is; `rebaser settings` shows it.",
     OSError: (
