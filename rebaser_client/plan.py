@@ -340,8 +340,22 @@ def build_plan(
         if name not in ids:
             ids[name] = new_value_id(name, taken)
     plan = _Comparison(draft, existing, ids).plan(removed)
-    _refuse_cycle(draft, ids, [*existing.values(), *behind])
-    return replace(plan, warnings=warnings, uploads=_new_uploads(draft, plan, existing))
+    removed_ids = {existing[name].id for name in gone}
+    staying = [each for each in (*existing.values(), *behind) if each.id not in removed_ids]
+    places = {value_id: place for place, value_id in enumerate(_ordered(draft, ids, staying))}
+
+    def place_of(update: AnyUpdate) -> int:
+        if isinstance(update, PutValue | SetValue | SetInputs):
+            return places[update.value_id]
+        return -1
+
+    return replace(
+        plan,
+        # Behind its inputs, no value meets an old input that would close a cycle with new ones.
+        updates=tuple(sorted(plan.updates, key=place_of)),
+        warnings=warnings,
+        uploads=_new_uploads(draft, plan, existing),
+    )
 
 
 def _new_uploads(
@@ -446,15 +460,21 @@ def _check_cel(draft: Draft) -> tuple[str, ...]:
     return ()
 
 
-def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[ValueSnapshot]) -> None:
-    """Raise `InvalidDraft`, with their names, if values are computed from themselves."""
+def _ordered(
+    draft: Draft, ids: Mapping[str, ValueId], there: Iterable[ValueSnapshot]
+) -> Iterable[ValueId]:
+    """Ids of the draft's values and of those that they are computed from, inputs first.
+
+    Raises:
+        InvalidDraft: values are computed from themselves; the message has their names.
+    """
     inputs: dict[str, list[str]] = {value.id: value.input_ids() for value in there}
     names = {value.id: value.name or value.id for value in there}
     for name, definition in draft.definitions.items():
         names[ids[name]] = name
         taken = definition.input_names() if isinstance(definition, Computed) else ()
         inputs[ids[name]] = [ids[each] for each in taken]
-    done, path = set[str](), dict[str, Iterator[str]]()
+    done, path = dict[str, None](), dict[str, Iterator[str]]()
     for start in map(ids.__getitem__, draft.definitions):
         path[start] = iter(() if start in done else inputs[start])
         while path:
@@ -462,7 +482,7 @@ def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[Valu
             following = next(path[last], None)
             if following is None:
                 del path[last]
-                done.add(last)
+                done[last] = None
             elif following in path:
                 cycle = [*path][[*path].index(following) :]
                 shown = [names.get(each, each) for each in (*cycle, following)]
@@ -474,6 +494,7 @@ def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[Valu
                 )
             elif following not in done:
                 path[following] = iter(inputs.get(following, ()))
+    return done
 
 
 class _Comparison:
