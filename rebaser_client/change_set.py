@@ -432,8 +432,8 @@ class ChangeSetHandle:
     async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
         """The batch that undoes `commit`; enqueue its `updates` to undo it.
 
-        Values and functions that a later commit changed again stay, and are in `skipped`; with
-        `force` they are undone.
+        Values and functions that a later commit changed again stay, as do functions of its values,
+        and are in `skipped`; with `force` they are undone.
 
         Raises:
             Unreachable: no Rebaser answered in time, or only ones of an older release.

@@ -43,6 +43,9 @@ from rebaser_core.versioning import first_error
 
 Change = Literal["added", "changed", "removed"]
 
+_OK: Final = "ok"
+"""Status of a value that has a result, so that its function is there."""
+
 _SHOWN: Final = 20
 """Maximum number of changes in a plan's text."""
 
@@ -210,14 +213,16 @@ class EditedDraft(Draft):
 
 async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False) -> LoadPlan:
     """Compare the draft with the change set as it is. See `ChangeSetHandle.plan`."""
-    functions = await _read_functions(change_set, draft)
+    functions = await _read_named_functions(change_set, draft)
     if prune:
         every = (await change_set.values()).values()
         known = {value.name: value for value in every if value.name is not None}
         taken = {value.id for value in every}
+        functions += await _read_functions_of(change_set, known)
         return build_plan(draft, known, taken, prune=True, behind=every, functions=functions)
     named = await read_named(change_set, _names_in(draft))
     existing = {value.name: value for value in named if value.name is not None}
+    functions += await _read_functions_of(change_set, existing)
     taken = await _read_new(change_set, draft, existing)
     rewired = _is_rewired(draft, existing)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
@@ -265,7 +270,7 @@ async def _read_behind(
     return found
 
 
-async def _read_functions(change_set: ReadsValues, draft: Draft) -> list[FunctionSnapshot]:
+async def _read_named_functions(change_set: ReadsValues, draft: Draft) -> list[FunctionSnapshot]:
     """Functions of the change set that the draft names; others, too, if one is missing."""
     definitions = draft.definitions.values()
     names = {each.function.name for each in definitions if isinstance(each, ComputedByName)}
@@ -284,6 +289,19 @@ async def _read_functions(change_set: ReadsValues, draft: Draft) -> list[Functio
     if names - {each.name for each in found}:
         with suppress(ReadRefused):  # too many for one answer: none of them is offered
             found = await change_set.functions()
+    return found
+
+
+async def _read_functions_of(
+    change_set: ReadsValues, existing: Mapping[str, ValueSnapshot]
+) -> list[FunctionSnapshot]:
+    """Functions of values without a result, as far as they exist: one may have been removed."""
+    without = (value for value in existing.values() if value.status != _OK)
+    left = iter(sorted({value.func_id for value in without if value.func_id is not None}))
+    found = list[FunctionSnapshot]()
+    with suppress(ReadRefused):  # of an older Rebaser: they are defined again, as they are
+        while some := tuple(islice(left, NAMES_AT_ONCE)):
+            found += await change_set.functions(*some)
     return found
 
 
@@ -321,15 +339,16 @@ def build_plan(
         taken: ids that other values have.
         prune: remove all other values in `existing`.
         behind: values that those in `existing` are computed from, directly or not.
-        functions: the change set's functions of the names that the draft uses; others are offered
-            in place of a missing one.
+        functions: the change set's functions of the names that the draft uses, and of existing
+            values without a result; others are offered in place of a missing one.
 
     Raises:
         InvalidDraft: a function is known by name, and none or several have it; an input is neither
             defined nor existing, or is removed; a source's name is that of a computed value; values
             are computed from themselves, directly or not; CEL text cannot be compiled.
     """
-    draft = _with_functions(draft, existing, [*functions])
+    there = {each.id: each for each in functions}
+    draft = _with_functions(draft, existing, [*there.values()])
     warnings = _check_cel(draft)
     removed = [name for name in draft.removed if name in existing]
     if prune:
@@ -339,7 +358,7 @@ def build_plan(
     for name in draft.definitions:
         if name not in ids:
             ids[name] = new_value_id(name, taken)
-    plan = _Comparison(draft, existing, ids).plan(removed)
+    plan = _Comparison(draft, existing, ids, there).plan(removed)
     removed_ids = {existing[name].id for name in gone}
     staying = [each for each in (*existing.values(), *behind) if each.id not in removed_ids]
     places = {value_id: place for place, value_id in enumerate(_ordered(draft, ids, staying))}
@@ -501,13 +520,18 @@ class _Comparison:
     """A comparison of definitions, one after the other."""
 
     def __init__(
-        self, draft: Draft, existing: Mapping[str, ValueSnapshot], ids: Mapping[str, ValueId]
+        self,
+        draft: Draft,
+        existing: Mapping[str, ValueSnapshot],
+        ids: Mapping[str, ValueId],
+        functions: Collection[FuncId],
     ) -> None:
         self._draft = draft
         self._existing = existing
         self._ids = ids
         self._names = {value_id: name for name, value_id in ids.items()}
-        self._functions = {value.func_id for value in existing.values()}
+        computed = {value.func_id for value in existing.values() if value.status == _OK}
+        self._functions = computed.union(functions)
 
     def plan(self, removed: list[str]) -> LoadPlan:
         changes, updates, functions = [], [], dict[str, Function]()
@@ -562,6 +586,8 @@ class _Comparison:
         elif before.func_id != func_id:
             was = before.value if before.func_id is None else "another function"
             yield PlannedChange(name, "changed", "function", was, function.name), put
+        elif func_id not in self._functions:
+            yield PlannedChange(name, "changed", "function", "none", function.name), put
         elif (before.inputs or {}) != inputs:
             was = _renamed(before.inputs or {}, lambda each: self._names.get(each, each))
             change = PlannedChange(name, "changed", "inputs", was, dict(computed.inputs))

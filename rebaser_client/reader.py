@@ -537,7 +537,7 @@ class RevertPlan:
     updates: list[AnyUpdate]
     """Updates of the batch; empty if there is nothing to undo."""
     skipped: list[str] = field(default_factory=list)
-    """Ids of values and functions that a later commit changed, and that stay as they are."""
+    """Ids of values and functions that a later commit changed or uses, and that stay."""
 
 
 _SHOWN: Final = 5

@@ -470,7 +470,7 @@ class RevertReplyV1(Versioned):
     updates: list[Update] = Field(default_factory=list)
     """Updates of the batch; empty if there is nothing to undo."""
     skipped: list[UlidText] = Field(default_factory=list)
-    """Values and functions that a later commit changed, and that stay as they are."""
+    """Values and functions that a later commit changed or uses, and that stay as they are."""
     error: str | None = None
     """Reason for no answer."""
 

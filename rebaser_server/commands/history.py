@@ -202,7 +202,7 @@ def _changes(plan: "RevertPlan", names: Mapping[str, str]) -> list[str]:
     if len(plan.updates) > _LISTED:
         lines.append(f"and {len(plan.updates) - _LISTED:,} more: --json lists all")
     return lines + [
-        f"not undone, because a later commit changed it again: {left}" for left in plan.skipped
+        f"not undone, because a later commit changed or uses it: {left}" for left in plan.skipped
     ]
 
 

@@ -96,7 +96,7 @@ async def revert(context: ActionContext, body: OfCommit) -> str:
     if record.kind is ChangeSetKind.HEAD:
         context.require(Role.APPROVER, "revert in a head")
     plan = await plan_revert(context.open_loader(body.target), body.commit)
-    left = f"; {len(plan.skipped)} stay, as a later commit changed them" if plan.skipped else ""
+    left = f"; {len(plan.skipped)} stay, as later commits need them" if plan.skipped else ""
     if not plan.updates:
         return f"nothing to undo{left}"
     return await _send(context, body.target, plan.updates) + left

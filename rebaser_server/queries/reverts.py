@@ -1,5 +1,6 @@
 """The batch that undoes a commit, except what a later commit changed again."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -27,12 +28,15 @@ from rebaser_server.values.graph import Graph
 class DefinitionSnapshot(NamedTuple):
     values: dict[str, Definition]
     funcs: dict[str, PutFunc | None]
+    users: dict[str, int]
+    """Function → number of values that it computes, also of others than `values`."""
 
     @classmethod
     def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "DefinitionSnapshot":
         return cls(
             {value_id: value_definition(graph, value_id) for value_id in values},
             {func_id: func_definition(graph, func_id) for func_id in funcs},
+            {func_id: graph.user_count(func_id) for func_id in funcs},
         )
 
     def view(self) -> DefinitionView:
@@ -46,8 +50,8 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
     """Return the inverse of `commit`, from the states before and after it.
 
     A field that a later commit changed again stays: a value that was renamed since gets its old
-    inputs, not its old name. With `force` such a field is reverted, too. This call changes nothing:
-    enqueue the batch like any other one.
+    inputs, not its old name. So does a function of values that later commits brought. With `force`
+    these are reverted, too. This call changes nothing: enqueue the batch like any other one.
 
     Raises:
         NotRetained: the log does not go back so far.
@@ -92,13 +96,19 @@ def invert(
 ) -> tuple[list[AnyUpdate], list[str]]:
     """Return the batch that turns `now` into `before`; `skipped` has the ids that stay."""
     skipped: list[str] = []
-    wanted = DefinitionSnapshot(
-        {i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)},
-        {
-            i: _revert_function(i, before, after, now, skipped, force=force)
-            for i in sorted(now.funcs)
-        },
-    )
+    values = {
+        i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)
+    }
+    users = Counter(now.users)
+    users.subtract(put.func_id for put in now.values.values() if put and put.func_id)
+    users.update(put.func_id for put in values.values() if put and put.func_id)
+    funcs = {
+        i: _revert_function(
+            i, before, after, now, skipped, used=users[i] > before.users[i], force=force
+        )
+        for i in sorted(now.funcs)
+    }
+    wanted = DefinitionSnapshot(values, funcs, users)
     return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), skipped
 
 
@@ -173,12 +183,14 @@ def _revert_function(
     now: DefinitionSnapshot,
     skipped: list[str],
     *,
+    used: bool,
     force: bool,
 ) -> PutFunc | None:
+    """Definition that the function shall have; `used`: later values would lose it by a removal."""
     old, new, is_now = (known.funcs[func_id] for known in (before, after, now))
     if old in (new, is_now):
         return is_now
-    if force or new == is_now:
+    if force or (new == is_now and not (old is None and used)):
         return old
     skipped.append(func_id)
     return is_now

@@ -38,6 +38,31 @@ async def commands(deployment: Deployment) -> Commands:
     return commands
 
 
+async def test_a_reverted_load_takes_no_function_from_another_file(
+    commands: Commands, deployment: Deployment, tmp_path: Path
+) -> None:
+    """A function that is gone all the same comes back with the next load."""
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text("sources: {a: 1}\nvalues: {b: {function: sum, inputs: [a]}}")
+    other.write_text("sources: {x: 2}\nvalues: {y: {function: sum, inputs: [x]}}")
+    await commands.tell("load", "shop", one, "--yes", "--wait")
+    await commands.tell("load", "shop", other, "--yes", "--wait")
+    first = next(each["commit"] for each in await commands.read("log", "shop") if each["updates"])
+
+    reverted = await commands.tell("revert", "shop", first, "--yes", "--wait")
+    kept = await commands.read("values", "shop")
+    await commands.give("revert", "shop", first, "--force", "--yes", "--wait")
+    failed = await commands.read("values", "shop", "y")
+    loaded = await commands.tell("load", "shop", other, "--yes", "--wait")
+    again = await commands.tell("load", "shop", other, "--yes")
+
+    assert "not undone, because a later commit changed or uses it" in reverted
+    assert [(each["name"], each["value"]) for each in kept] == [("x", 2), ("y", 2)]
+    assert "does not exist" in failed[0]["message"]
+    assert "its values are up to date" in loaded
+    assert "nothing differs" in again
+
+
 async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     commands: Commands, deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

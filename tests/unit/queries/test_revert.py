@@ -13,7 +13,7 @@ from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.random_batches import batches, computable, examples
 
-A, B, C, F = (ulid(number) for number in range(4))
+A, B, C, D, E, F, G = (ulid(number) for number in range(7))
 
 
 def definitions(graph):
@@ -86,6 +86,21 @@ def test_a_function_that_was_changed_again_is_left_and_named():
 
     assert reverted(graph, *changes) == [F]
     assert graph.funcs[F].code == "min"
+
+
+def test_a_function_of_later_values_is_left_and_named():
+    later = PutValue(value_id=E, func_id=G, inputs={"values": [A]})
+    first = [
+        PutFunc(func_id=G, name="g", runtime="builtin", code="max"),
+        PutValue(value_id=D, func_id=G, inputs={"values": [A]}),
+    ]
+    graph, forced = start(), start()
+
+    assert reverted(graph, first, [later]) == [G]
+    assert reverted(forced, first, [later], force=True) == []
+
+    assert (D in graph.values, E in graph.values, graph.funcs[G].code) == (False, True, "max")
+    assert G not in forced.funcs
 
 
 def test_only_the_field_that_the_commit_changed_goes_back():

@@ -11,7 +11,7 @@ from rebaser_client.draft import FunctionName
 from rebaser_client.plan import build_plan, new_value_id
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.table_updates import TableUpdates
-from rebaser_core.updates import PutValue
+from rebaser_core.updates import PutValue, RemoveFunc
 from rebaser_server.queries.values import function_rows, row_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
@@ -127,6 +127,20 @@ def test_a_removed_value_closes_no_cycle() -> None:
     ids = {name: value.id for name, value in there.values().items()}
     assert there.values()["top"].inputs == {"values": [ids["c"]]}
     assert there.values()["a"].inputs == {"values": [ids["top"]]}
+
+
+def test_a_function_that_was_removed_is_defined_again() -> None:
+    """As by a revert, or another program: else its values would fail for good."""
+    there = Shop()
+    there.load(shop())
+    [func_id] = there.graph.funcs
+    rebase(there.graph, 2, [RemoveFunc(func_id=func_id)])
+
+    plan = there.load(shop())
+
+    assert [update.KIND for update in plan.updates] == ["putFunc", "putValue"]
+    assert str(plan).splitlines()[0] == "changed gross  function: none -> add"
+    assert there.graph.funcs.keys() == {func_id}
 
 
 def test_a_source_becomes_computed() -> None:
