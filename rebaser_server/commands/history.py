@@ -162,13 +162,14 @@ async def revert(deployment: Deployment, arguments: argparse.Namespace) -> Exit:
 
 
 async def _last_change(deployment: Deployment, change_set: ChangeSet) -> int:
-    """The latest commit by which a request changed the change set.
+    """The latest commit by which a request changed the change set itself, not head.
 
     Raises:
         NothingToRevert: no commit that is kept is one.
     """
     for entry in reversed(await read_log(deployment.streams, change_set, limit=None)):
-        if entry.outcome is RequestOutcome.APPLIED and not entry.computed and entry.updates != {}:
+        is_change = entry.outcome is RequestOutcome.APPLIED and entry.updates != {}
+        if is_change and not entry.computed and entry.merged is None:
             return entry.commit
     raise NothingToRevert("no request has changed it, as far as commits are kept: `rebaser log`")
 

@@ -110,6 +110,25 @@ async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: D
     assert {values[i].value for i in ids[1:]} == {"first"}
 
 
+async def test_the_last_change_of_a_branch_is_its_own(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """What the branch merged of head since then is head's, and stays."""
+    commands, graph = Commands(deployment), tmp_path / "graph.yaml"
+    await deployment.start()
+    await commands.tell("workspaces", "create", "shop")
+    graph.write_text("sources: {net: 1, tax: 1}")
+    await commands.tell("load", "shop", graph, "--yes")
+    await commands.tell("change-sets", "fork", "shop", "b")
+    await commands.tell("values", "set", "shop/b", "net", "2")
+    await commands.tell("values", "set", "shop", "tax", "2")
+    await commands.tell("change-sets", "refresh", "shop/b")
+
+    undone = await commands.tell("revert", "shop/b", "last", "--dry-run")
+
+    assert undone == "net is 1 again\nnot sent (--dry-run)\n"
+
+
 class Terminal(io.StringIO):
     """What a person at a terminal types."""
 
