@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import reduce
-from itertools import chain
+from itertools import chain, takewhile
 from math import fsum, prod
 from typing import Any, Final
 
@@ -63,11 +63,16 @@ def _resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
 
 
 def _merge_patch(target: Any, patch: Any) -> Any:
+    """Return `target` with the patch merged into it. Its objects are those of earlier merges."""
     if not isinstance(patch, dict):
         return patch
-    old = target if isinstance(target, dict) else {}
-    new = {key: _merge_patch(old.get(key), item) for key, item in patch.items() if item is not None}
-    return {key: item for key, item in old.items() if key not in patch} | new
+    merged = target if isinstance(target, dict) else {}
+    for key, item in patch.items():
+        if item is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge_patch(merged.get(key), item)
+    return merged
 
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
@@ -102,7 +107,18 @@ def _sum(*, values: list[Any]) -> int | float:
 
 @builtin("product")
 def _product(*, values: list[Any]) -> Any:
-    return prod(_require_numbers(values))
+    items = _require_numbers(values)
+    whole = list(takewhile(lambda item: type(item) is int, items))
+    start = int(0 not in whole)
+    for item in whole if start else ():
+        start *= item
+        if start.bit_length() > _LARGEST_BITS:  # hours pass before a list of them is multiplied
+            raise OverflowError("the product is larger than any number of JSON")
+    return prod(items[len(whole) :], start=start)
+
+
+_LARGEST_BITS: Final = 1024
+"""Bits of an integer beyond which it is no float, either."""
 
 
 @builtin("mean")
@@ -146,7 +162,13 @@ def _divide(*, left: float, right: float) -> float:
 @builtin("round")
 def _round(*, value: float, digits: int = 0) -> int | float:
     (value,) = _require_kinds([value], (int, float), "numbers")
-    return round(value, digits) if digits > 0 else round(round(value, digits))
+    if digits > 0:
+        return round(value, digits)
+    return round(round(value, max(digits, _FEWEST_DIGITS)))
+
+
+_FEWEST_DIGITS: Final = -400
+"""Negative digits by which every number is 0."""
 
 
 @builtin("any")

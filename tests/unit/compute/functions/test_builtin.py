@@ -25,6 +25,9 @@ MANUAL = ROOT / "docs" / "functions.md"
         ("sum", {"values": [0.1] * 10}, 1.0),
         ("product", {"values": []}, 1),
         ("product", {"values": [2, None, 1.5]}, 3.0),
+        ("product", {"values": [2**62] * 50_000 + [0]}, 0),
+        ("product", {"values": [-3, 0, 0.5]}, 0.0),
+        ("product", {"values": [-3, 0.0, 2]}, -0.0),
         ("mean", {"values": [1, 2]}, 1.5),
         ("mean", {"values": [0.1] * 10}, 0.1),
         ("mean", {"values": [None]}, None),
@@ -37,6 +40,8 @@ MANUAL = ROOT / "docs" / "functions.md"
         ("round", {"value": 2.567}, 3),
         ("round", {"value": 2.567, "digits": 2}, 2.57),
         ("round", {"value": 1234, "digits": -2}, 1200),
+        ("round", {"value": 2**63 - 1, "digits": -(2**63)}, 0),
+        ("round", {"value": -1e308, "digits": -308}, round(round(-1e308, -308))),
         ("any", {"values": []}, False),
         ("any", {"values": [False, None, True]}, True),
         ("all", {"values": []}, True),
@@ -68,6 +73,9 @@ MANUAL = ROOT / "docs" / "functions.md"
          {"a": 1, "b": {"c": 2, "d": 3}}),
         ("json_merge", {"values": [{"a": 1, "b": 2}, None, {"a": None}]}, {"b": 2}),
         ("json_merge", {"values": [{"a": [1]}, {"a": {"b": None}}]}, {"a": {}}),
+        ("json_merge", {"values": [{"a": {"b": 1}}, {"a": 2}, {"a": {"c": None}}]}, {"a": {}}),
+        ("json_merge", {"values": [{str(n): n} for n in range(100_000)]},
+         {str(n): n for n in range(100_000)}),
         ("json_merge", {"values": []}, None),
     ],
 )  # fmt: skip
@@ -93,10 +101,12 @@ def test_a_builtin_returns_the_expected_result(
         ("lookup", {"table": {"a": 1}, "key": 1}, "expected an object and a string"),
         ("lookup", {"table": [1], "key": True}, "expected an object and a string"),
         ("json_get", {"document": {}, "pointer": "a"}, "a JSON pointer is empty or begins"),
+        ("product", {"values": [2**62] * 100_000}, "the product is larger than any number"),
+        ("product", {"values": [2**62] * 50_000 + [0.5, 0]}, "the product is larger than any"),
     ],
 )
 def test_what_does_not_fit_is_named(name: str, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises((TypeError, ValueError, OverflowError), match=message):
         BUILTINS[name](**arguments)
 
 
