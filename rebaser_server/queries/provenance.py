@@ -288,12 +288,11 @@ async def _find_removal(
     loader: StateLoader, name: str, until: int, begins: int
 ) -> ProvenanceEdit | None:
     """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
-    ids, removal = {name}, None
     if until <= begins:
         return None
-    if begins:
-        known = graph_of(await loader.load(begins)).names.get(name)
-        ids |= {known} if known else set()
+    # Also before the first commit: a branch begins with the values that it was forked from.
+    known = graph_of(await loader.load(begins)).names.get(name)
+    ids, removal = {name} if known is None else {name, known}, None
     async for sequence, entry in loader.log.entries(begins, until):
         settled = entry.settled
         if settled is None or settled.updates is None or settled.covers is not None:

@@ -133,3 +133,17 @@ async def test_the_command_names_edits_and_what_keeps_a_value_back(
     assert "rebaser why ADDRESS NAME" in none
     with pytest.raises(NoSuchValue):
         await shop.why("gros")
+
+
+async def test_a_value_that_a_branch_removed_is_known_by_the_name_that_it_had_in_head(
+    deployment: Deployment,
+) -> None:
+    await deployment.start()
+    shop = await shop_of(deployment)
+    branch = await shop.fork("sale")
+    async with branch.edit() as g:
+        g.remove("rate")
+
+    gone = await Commands(deployment).tell("why", "shop/sale", "rate")
+
+    assert "rate removed" in gone
