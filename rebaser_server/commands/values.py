@@ -248,10 +248,11 @@ def _show_tree(
         NoSuchValue: no value has that name, or is below it.
     """
     root, count = _Node(), 0
+    above = name if name.endswith("/") or not name else f"{name}/"
     for full, value_id in read.names.items():
         if not _is_below(full, name):
             continue
-        parts = [part for part in full.removeprefix(name).split("/") if part]
+        parts = [] if full == name else full.removeprefix(above).split("/")
         node = root
         for part in parts[:depth]:
             node = node.below.setdefault(part, _Node())

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -235,6 +236,32 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     said = await operator.tell("checkpoint", *change_set, "--timeout", 4, code=7)
     assert "everything is paused: the request waits for `rebaser resume --all`" in said
     assert "timeout of 4 s is over" in said
+
+
+async def test_a_tree_has_every_value_however_many_slashes_its_name_has(
+    deployment: Deployment, operator: Commands
+) -> None:
+    await deployment.start()
+    names = ["a/b", "a//b", "a", "a/", "/a"]
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit(wait="committed") as g:
+        for number, name in enumerate(names, 1):
+            g.source(name, number)
+
+    whole = await operator.read("values", "--tree", "shop")
+    below = await operator.read("values", "--tree", "shop", "a")
+    one = await operator.read("values", "--tree", "shop", "a/")
+
+    assert [*values_in(whole)] == [5, 3, 4, 2, 1]
+    assert [*values_in(below)] == [3, 4, 2, 1]
+    assert [*values_in(one)] == [4, 2, 1]
+
+
+def values_in(node: dict[str, Any]) -> Iterator[int]:
+    if node["value"] is not None:
+        yield node["value"]["value"]
+    for below in node["below"].values():
+        yield from values_in(below)
 
 
 async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(
