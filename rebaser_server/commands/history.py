@@ -154,7 +154,7 @@ async def revert(deployment: Deployment, arguments: argparse.Namespace) -> Exit:
         values = {} if failed is None else {"values": failed.plain()}
         say_json(_plain(plan, response) | values)
     else:
-        say(_outcome(plan, request_id, response))
+        say(*_outcome(plan, request_id, response))
         say(*(failed.lines() if failed is not None else ()))
     if isinstance(done, ErrorStatus):
         return Exit.FAILED
@@ -229,12 +229,15 @@ def _words(update: AnyUpdate, names: Mapping[str, str]) -> str:
 
 def _outcome(
     plan: "RevertPlan", request_id: RequestId | None, response: EnqueueUpdatesResponseV3 | None
-) -> str:
+) -> list[str]:
     if not plan.updates:
-        return f"nothing of commit {plan.commit} is left to undo"
+        return [f"nothing of commit {plan.commit} is left to undo"]
     if response is None:
-        return "not sent (--dry-run)"
+        return ["not sent (--dry-run)"]
     if isinstance(response.status, SuccessStatusV3):
-        commit = response.status.success.commit
-        return f"request {request_id} undoes commit {plan.commit} and is commit {commit}"
-    return f"rejected: {response.status.error.message}"
+        done = response.status.success
+        return [
+            f"request {request_id} undoes commit {plan.commit} and is commit {done.commit}",
+            *(f"  not all of it: {each.code}: {each.detail}" for each in done.corrections),
+        ]
+    return [f"rejected: {response.status.error.message}"]

@@ -1,8 +1,9 @@
 """The batch that undoes a commit, except what a later commit changed again."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rebaser_client.reader import RevertPlan
@@ -30,17 +31,25 @@ class DefinitionSnapshot(NamedTuple):
     funcs: dict[str, PutFunc | None]
     users: dict[str, int]
     """Function → number of values that it computes, also of others than `values`."""
+    holders: Mapping[str, str] = MappingProxyType({})
+    """Name → the value that has it, also another than those in `values`."""
 
     @classmethod
-    def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "DefinitionSnapshot":
+    def of(
+        cls, graph: Graph, values: set[str], funcs: set[str], names: Iterable[str] = ()
+    ) -> "DefinitionSnapshot":
         return cls(
             {value_id: value_definition(graph, value_id) for value_id in values},
             {func_id: func_definition(graph, func_id) for func_id in funcs},
             {func_id: graph.user_count(func_id) for func_id in funcs},
+            {name: holder for name in names if (holder := graph.names.get(name)) is not None},
         )
 
     def view(self) -> DefinitionView:
         return DefinitionView(self.values.get, self.funcs.get)
+
+    def names(self) -> set[str]:
+        return {put.name for put in self.values.values() if put is not None and put.name}
 
 
 _Around = tuple[State, DefinitionSnapshot, DefinitionSnapshot]
@@ -51,7 +60,8 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
 
     A field that a later commit changed again stays: a value that was renamed since gets its old
     inputs, not its old name. So does a function of values that later commits brought. With `force`
-    these are reverted, too. This call changes nothing: enqueue the batch like any other one.
+    these are reverted, too. A name that another value has by now does not go back. This call
+    changes nothing: enqueue the batch like any other one.
 
     Raises:
         NotRetained: the log does not go back so far.
@@ -61,7 +71,9 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
     state, before, after = await around(loader, commit)
     state = await loader.follow(state, await loader.log.end()) or await loader.load()
     ids = set(before.values), set(before.funcs)
-    now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph_of(state), *ids)
+    now = await compute_in_turn(
+        workspace, DefinitionSnapshot.of, graph_of(state), *ids, before.names()
+    )
     updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
     return RevertPlan(commit, state.commit, updates, skipped)
 
@@ -99,6 +111,8 @@ def invert(
     values = {
         i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)
     }
+    while _leave_taken_names(values, now, skipped):
+        pass  # a name that a value keeps may be what another was to get back
     users = Counter(now.users)
     users.subtract(put.func_id for put in now.values.values() if put and put.func_id)
     users.update(put.func_id for put in values.values() if put and put.func_id)
@@ -110,6 +124,28 @@ def invert(
     }
     wanted = DefinitionSnapshot(values, funcs, users)
     return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), skipped
+
+
+def _leave_taken_names(
+    wanted: dict[str, Definition], now: DefinitionSnapshot, skipped: list[str]
+) -> bool:
+    """Let values keep the names that they have where others have their former ones, and keep them.
+
+    Returns whether there are such values.
+    """
+    found = False
+    for value_id, put in wanted.items():
+        is_now = now.values[value_id]
+        name = None if is_now is None else is_now.name
+        holder = None if put is None or put.name in (None, name) else now.holders.get(put.name)
+        if put is None or holder is None:
+            continue
+        kept = wanted.get(holder)
+        if holder not in wanted or (kept is not None and kept.name == put.name):
+            wanted[value_id] = put.model_copy(update={"name": name})
+            skipped += [] if value_id in skipped else [value_id]
+            found = True
+    return found
 
 
 async def _updates_of(loader: StateLoader, entry: CommitV2, commit: int) -> Sequence[AnyUpdate]:

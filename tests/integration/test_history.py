@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_client import Draft, builtin
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import NotRetained, NotRevertible
 from rebaser_server.graph_application.content import graph_of
@@ -127,6 +128,34 @@ async def test_the_last_change_of_a_branch_is_its_own(
     undone = await commands.tell("revert", "shop/b", "last", "--dry-run")
 
     assert undone == "net is 1 again\nnot sent (--dry-run)\n"
+
+
+async def test_a_revert_says_what_of_it_does_not_fit_any_more(deployment: Deployment) -> None:
+    """A name that another value has by now is left; an input that would close a cycle is told."""
+    commands = Commands(deployment)
+    await deployment.start()
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit(wait="committed") as g:
+        g.source("net", 1)
+        g.value("a", builtin("sum"), "net")
+        g.value("b", builtin("sum"), "net", "a")
+    net = (await shop.values("net"))["net"].id
+    renaming = {"putValue": {"valueId": net, "name": "price", "value": 1}}
+    renamed = await shop.enqueue([renaming])
+    async with shop.edit(wait="committed") as g:
+        g.source("net", 5)
+    b_alone = Draft()
+    b_alone.value("b", builtin("sum"), "price")
+    rewired = await shop.load(b_alone, wait="committed")
+    async with shop.edit(wait="committed") as g:
+        g.value("a", builtin("sum"), "b")
+
+    named = await commands.tell("revert", "shop", renamed.commit, "--yes")
+    cyclic = await commands.tell("revert", "shop", rewired.commit, "--yes")
+
+    assert f"not undone, because a later commit changed or uses it: {net}" in named
+    assert (await shop.values("price"))["price"].id == net
+    assert "not all of it: cycle: " in cyclic
 
 
 class Terminal(io.StringIO):

@@ -28,7 +28,8 @@ def reverted(graph, batch, later=(), *, force=False):
     rebase(graph, 1, batch)
     after = DefinitionSnapshot.of(graph, *ids)
     rebase(graph, 2, later)
-    updates, left = invert(before, after, DefinitionSnapshot.of(graph, *ids), force=force)
+    now = DefinitionSnapshot.of(graph, *ids, before.names())
+    updates, left = invert(before, after, now, force=force)
     done = rebase(graph, 3, updates)
     assert not done.corrections
     return left
@@ -152,6 +153,25 @@ def test_names_that_were_swapped_are_swapped_back():
     reverted(graph, swap)
 
     assert (graph.values[A].name, graph.values[B].name) == ("a", "b")
+
+
+def test_a_name_that_another_value_has_by_now_does_not_go_back():
+    """The value keeps the one that it has; in a chain of names, so do those behind it."""
+    graph = start()
+    renaming = [
+        PutValue(value_id=A, name="renamed", value=9),
+        PutValue(value_id=B, name="a", value=2),
+        PutValue(value_id=D, name="b", value=3),
+    ]
+
+    left = reverted(graph, renaming[:1], renaming[1:])
+    left_of_chain = reverted(graph, [PutValue(value_id=B, name="c", value=2)], [
+        PutValue(value_id=E, name="a", value=4),
+    ])  # fmt: skip
+
+    assert (left, left_of_chain) == ([A], [B])
+    assert (graph.values[A].name, graph.values[A].value) == ("renamed", 1)
+    assert (graph.values[B].name, graph.values[E].name) == ("c", "a")
 
 
 def test_a_name_goes_back_although_the_value_was_set_since():
