@@ -276,6 +276,40 @@ async def test_a_page_follows_again_after_an_answer_that_is_no_stream_of_events(
     await expect(page.get_by_text("No update is running.")).to_be_visible()
 
 
+async def test_failed_values_stay_on_the_front_page_when_their_rebaser_ends(
+    browser: Browser,
+) -> None:
+    """Until they are computed: the change set says whether they are."""
+    shop = Shop()
+    wrong = value("wrong", "null") | {"status": "failed", "message": "no number"}
+    failing = [wrong]
+    of = {key: shop.sets[0][key] for key in ("workspace", "changeSet")}
+    failure = {**of, "at": NOW, "what": "values failed", "values": 1, "over": None}
+    rebaser = {"holdings": [], "natsProblem": None, "spark": None}
+    status = {"problem": None, "names": {}, "queues": None, "now": NOW}
+    letters = {"dead_letters": 2, "latest_dead": [], "deepest": [], "change_sets_waiting": 0}
+    found = [
+        status | {"rebasers": [rebaser | {"failures": [failure]}]},
+        status | {"rebasers": [rebaser | {"failures": []}], "queues": letters},
+    ]
+    answers = shop.answers() | {
+        "events": lambda: (
+            f"retry: 100\ndata: {json.dumps(found.pop(0) if found[1:] else found[0])}\n\n"
+        ),
+        "change-set/values": lambda: values(shop.values) | {"failing": failing},
+    }
+    page = await open_canned(browser, "", answers)
+    attention = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
+
+    await expect(attention.first).to_contain_text("wrong: no number")
+    await expect(attention.last).to_contain_text("2 dead letters")
+    await expect(attention).to_have_count(2)
+
+    failing.clear()
+    await page.evaluate(REFRESH)
+    await expect(attention).to_have_count(1)
+
+
 async def test_a_tab_that_is_not_looked_at_follows_nothing(browser: Browser) -> None:
     """A browser has six connections to a server, and a seventh tab would wait for ever."""
     page = await open_canned(browser, "updates", Shop().answers(), SPY_ON_EVENTS)

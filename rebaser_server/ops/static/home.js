@@ -23,7 +23,7 @@ let sets = null; // the list as it was read
 let reads = 0; // how often
 const details = new Map(); // of change sets with failed values: when that was, and the first of them
 
-const earlier = new Map(); // of change sets that were asked: how many of their values were failed
+const earlier = new Map(); // what was known of failed values, as change sets that were asked or Rebasers said
 
 // A Rebaser forgets what failed when it ends: the change sets themselves, the latest first, say it again.
 async function lookBack() {
@@ -40,8 +40,9 @@ async function lookBack() {
 
 function failures(status) {
   const known = failuresOf(status);
-  const said = new Set(known.filter(({ values }) => values).map(keyOf));
-  return [...known, ...[...earlier.values()].filter((each) => each.values && !said.has(keyOf(each)))];
+  const said = new Map(known.filter(({ values }) => values).toReversed().map((each) => [keyOf(each), each]));
+  for (const [key, failure] of said) earlier.set(key, failure);
+  return [...known, ...[...earlier.values()].filter((each) => each.values && !said.has(keyOf(each)))].sort((a, b) => b.at.localeCompare(a.at));
 }
 
 // What failed, as items of a list: of each change set and kind the latest.
