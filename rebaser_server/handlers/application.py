@@ -389,7 +389,7 @@ class _Counted:
 
 
 def _require_taken(send: Send, target: Service, sender: str) -> None:
-    """Raise `CallUnkeepable` if the target refuses what is sent: nobody would hear of it."""
+    """Raise `CallUnkeepable` if the target refuses what is sent: no caller would hear of it."""
     try:
         handler, given = target.find(send.handler, orjson.loads(send.arguments), target.version)
         handler.bind(given)

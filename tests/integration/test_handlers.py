@@ -307,27 +307,29 @@ async def test_the_answer_to_a_call_waits_for_no_longer_one_behind_it(working: W
         begun.release()
         go_on.acquire()
 
-    key = working.key("counts", "k")
+    key, rounds = working.key("counts", "k"), 20
+    counted = list[asyncio.Task[int]]()
     async with working.worker(service):
-        await key.call("count")
-        first = asyncio.create_task(key.call("dwell"))
+        await key.send("dwell")
         await asyncio.to_thread(begun.acquire)
-        # Many, so that they are committed together.
-        counted = [asyncio.create_task(key.call("count")) for _ in range(40)]
-        await eventually(lambda: waits(working, 41))
-        last = asyncio.create_task(key.call("dwell"))
-        await eventually(lambda: waits(working, 42))
-        go_on.release()
-
-        async def are_answered() -> bool:
-            return all(each.done() for each in counted)
-
+        # In turns, and many, so that they are committed together.
+        for number in range(rounds):
+            counted.append(asyncio.create_task(key.call("count")))
+            await eventually(partial(waits, working, 2 * number + 2))
+            await key.send("dwell")
         try:
-            await eventually(are_answered)
+            for each in counted:
+                go_on.release()
+                await asyncio.to_thread(begun.acquire)
+                await eventually(partial(is_over, each))
         finally:
-            go_on.release()
-        assert await asyncio.gather(*counted) == list(range(2, 42))
-        await asyncio.gather(first, last)
+            for _ in range(2 * rounds):
+                go_on.release()
+        assert [each.result() for each in counted] == list(range(1, rounds + 1))
+
+
+async def is_over(task: asyncio.Task[int]) -> bool:
+    return task.done()
 
 
 async def waits(working: Working, number: int) -> bool:
