@@ -46,7 +46,7 @@ def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None
 
 
 def reject(settled: SettledRequest, reason: str) -> SettledRequest:
-    message = f"refused: {reason}"[:REASON_LENGTH]
+    message = f"refused: {reason}"[:REASON_LENGTH].encode(errors="replace").decode()
     return settled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
 
 

@@ -101,6 +101,18 @@ async def test_a_rejection_is_final_and_changes_nothing(working: Working) -> Non
         assert (await working.key("orders", "o-18").call("show"))["items"] == []
 
 
+async def test_a_rejection_that_is_no_text_of_unicode_is_final_too(working: Working) -> None:
+    refusing = order_service()
+
+    @refusing.handler
+    def spoil(ctx: Context[Order]) -> None:
+        raise Reject("half a pair: \ud800")
+
+    async with working.worker(refusing):
+        with pytest.raises(CallRejected, match=r"^half a pair: \?$"):
+            await working.key("orders", "o-17").call("spoil")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
