@@ -174,7 +174,8 @@ class OtherKey:
             handler: of the target's service.
             *arguments: by position; or else by name, in `named`.
             at: time of the call, with a zone.
-            after: seconds, or a duration, from `Context.time` until the call.
+            after: seconds, or a duration, until the call: from `Context.time`; of another key from
+                when its request is stored.
             every: times of calls, in five fields of cron.
             zone: time zone of `every`, UTC by default.
             missed: whether times of `every` that pass while no worker runs are made up by one call.
