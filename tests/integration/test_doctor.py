@@ -327,7 +327,7 @@ async def test_a_checkpoint_that_says_other_than_the_log_is_found(
     assert "differs from a replay of the log" in found[0]["what"]
 
 
-async def test_a_nats_that_is_away_says_nothing_about_histories_or_timers(
+async def test_a_nats_that_is_away_says_nothing_about_histories(
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)
