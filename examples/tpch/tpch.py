@@ -114,19 +114,17 @@ async def run(url, data):
 async def show(name, head, branch):
     """Print how many rows differ, and the first of them before and after."""
     before, after = await rows_of(name, head), await rows_of(name, branch)
-    gone = [row for row in before if row not in after]
-    new = [row for row in after if row not in before]
+    stay = {*before} & {*after}
+    gone, new = ([row for row in rows if row not in stay] for rows in (before, after))
     print(f"    {name}: {len(gone):,} of {len(before):,} rows go, {len(new):,} come")
-    key = next(iter(gone[0].items()))
     for sign, rows in (("-", gone), ("+", new)):
-        row = next((row for row in rows if key in row.items()), rows[0])
-        print(f"      {sign}", *row.values())
+        print(f"      {sign}", *next((row for row in rows if row[0] == gone[0][0]), rows[0]))
 
 
 async def rows_of(name, change_set):
     """Return the rows in an order, which tables have not: it is another one on another Spark."""
-    rows = (await (await change_set.table(name)).to_arrow()).to_pylist()
-    return sorted(rows, key=lambda row: [str(each) for each in row.values()])
+    columns = (await (await change_set.table(name)).to_arrow()).to_pydict()
+    return sorted(zip(*columns.values(), strict=True), key=lambda row: [*map(str, row)])
 
 
 class Work:
