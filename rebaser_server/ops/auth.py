@@ -121,8 +121,9 @@ class Guard:
             rest = request.rel_url.without_query_params("token").raw_query_string
             home = web.HTTPSeeOther(URL(f"{path}{rest and '?'}{rest}", encoded=True))
             derived = self._derived(in_address or "")
+            # Lax: a link in a chat leads in. Actions refuse what another site sends by themselves.
             home.set_cookie(
-                self._cookie, derived, httponly=True, samesite="Strict", secure=request.secure
+                self._cookie, derived, httponly=True, samesite="Lax", secure=request.secure
             )
             raise home
         if self.visitor(request) is not None:

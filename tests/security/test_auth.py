@@ -11,6 +11,7 @@ from yarl import URL
 
 from rebaser_server.ops.auth import Guard, Visitor
 from rebaser_server.settings.settings import Role, Settings
+from tests.helpers.browser import browsing
 
 RIGHT = {"Authorization": "Bearer höflich"}
 
@@ -109,9 +110,19 @@ async def test_a_browser_exchanges_the_token_in_the_address_for_a_cookie() -> No
             assert (answer.status, answer.headers["Location"]) == (303, "/")
         assert "hush" not in cookie
         assert "HttpOnly" in cookie
-        assert "SameSite=Strict" in cookie
+        assert "SameSite=Lax" in cookie
         async with session.get(url, headers={"Cookie": cookie.partition(";")[0]}) as answer:
             assert answer.status == 200
+
+
+async def test_a_link_on_another_site_leads_in_with_a_token_and_after_that_without() -> None:
+    """As from a chat or a ticket."""
+    async with guarded(token="hush") as (_, url), browsing() as browser:
+        page = await browser.new_page()
+        for link in (f"{url}?token=hush", f"{url}change-set"):
+            await page.goto(f"data:text/html,<a href='{link}'>look</a>")
+            await page.get_by_text("look").click()
+            await page.get_by_text("shown").wait_for()
 
 
 @pytest.mark.parametrize("asked", ["/elsewhere/", "%09/elsewhere/"])
