@@ -80,7 +80,8 @@ def _show_workspaces(records: Sequence[WorkspaceRecordV1], arguments: argparse.N
     records = sorted(records, key=lambda record: record.created_at)
     rows = [(record.name, record.created_at, record.by) for record in records]
     plain = [record.to_wire() for record in records]
-    show_cells(("workspace", "created", "by"), rows, arguments, plain=plain)
+    nothing = "no workspaces: `rebaser workspaces create NAME` makes one"
+    show_cells(("workspace", "created", "by"), rows, arguments, plain=plain, nothing=nothing)
 
 
 @with_deployment
@@ -295,7 +296,8 @@ def _show_change_sets(
         state = f"{each.status.value}{', paused' if since else ''}"
         rows.append((each.name, each.kind.value, state, each.created_at, each.by))
         plain.append({**each.to_wire(), "pausedSince": since})
-    show_cells(("change set", "kind", "state", "created", "by"), rows, arguments, plain=plain)
+    headings = ("change set", "kind", "state", "created", "by")
+    show_cells(headings, rows, arguments, plain=plain, nothing="no change sets")
 
 
 _MOST: Final = 20

@@ -77,7 +77,7 @@ async def status(deployment: Deployment, arguments: argparse.Namespace) -> None:
         )
         names = {each.id: each.name for each in found.values()}
         impure = [{**each, "value": names.get(each["value"]) or each["value"]} for each in impure]
-        show(impure, _IMPURE)
+        show(impure, _IMPURE, nothing="no value is impure")
         say(
             "values of a function that is not pure may be wrong; mend it, then: "
             f"`rebaser dvu run {shlex.join(arguments.address)} FUNCTION`"

@@ -52,7 +52,8 @@ async def log(deployment: Deployment, arguments: argparse.Namespace) -> None:
         for each in entries
     ]
     headings = ("commit", "time", "request", "outcome", "what", "author", "by")
-    show_cells(headings, rows, arguments, plain=[entry.as_dict() for entry in entries])
+    plain = [entry.as_dict() for entry in entries]
+    show_cells(headings, rows, arguments, plain=plain, nothing="no commits yet")
 
 
 async def _follow(deployment: Deployment, arguments: argparse.Namespace) -> None:

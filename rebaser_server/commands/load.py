@@ -132,7 +132,7 @@ def _show_plan(plan: LoadPlan, *, as_json: bool) -> None:
         }
         for change in plan.changes[:_LISTED_CHANGES]
     ]
-    show(rows, _HEADINGS)
+    show(rows, _HEADINGS, nothing="nothing differs")
     more = len(plan.changes) - _LISTED_CHANGES
     say(*([f"and {more:,} more"] if more > 0 else []), plan.summary(), *plan.warnings)
 

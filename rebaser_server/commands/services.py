@@ -36,7 +36,8 @@ async def _list(deployment: Deployment, arguments: argparse.Namespace) -> None:
     records = await deployment.client.workspaces.services()
     rows = [(each.name, each.version, ", ".join(sorted(each.handlers))) for each in records]
     plain = [record.to_wire() for record in records]
-    show_cells(("service", "version", "handlers"), rows, arguments, plain=plain)
+    headings = ("service", "version", "handlers")
+    show_cells(headings, rows, arguments, plain=plain, nothing="no services yet")
 
 
 def permissions(subjects: Subjects, services: Iterable[str]) -> dict[str, list[str]]:

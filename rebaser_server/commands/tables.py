@@ -302,7 +302,8 @@ def _show_rows(rows: Any, arguments: argparse.Namespace) -> None:
     kinds = [str(field.type) for field in rows.schema]
     numbers = [place for place, kind in enumerate(kinds) if kind.startswith(_NUMBERS)]
     cells = [[_text(row[name]) for name in names] for row in plain_rows]
-    show_cells(names, cells, arguments, plain=plain_rows, numbers=numbers)
+    nothing = "no rows"
+    show_cells(names, cells, arguments, plain=plain_rows, numbers=numbers, nothing=nothing)
 
 
 def _show_difference(difference: TableDifference, *, as_json: bool) -> None:

@@ -146,7 +146,8 @@ def _show_values(read: ReadValues, names: list[str], arguments: argparse.Namespa
         say_json([_plain(read.values[each], due=read.is_due) for each in chosen])
         return
     headings = ("name or id", "value", "status", "computed by")
-    show_cells(headings, [_row(read.values[each], read) for each in chosen[:most]], arguments)
+    rows = [_row(read.values[each], read) for each in chosen[:most]]
+    show_cells(headings, rows, arguments, nothing="no values yet")
     if arguments.csv:
         return
     if len(chosen) > most:
@@ -182,7 +183,7 @@ async def _show_state(
         for name, value in fields.items()
         if not names or name in names
     ]
-    show_cells(("field", "value"), rows, arguments)
+    show_cells(("field", "value"), rows, arguments, nothing="no fields in the state yet")
     if arguments.csv or names:
         return
     for timer in found.timers:

@@ -155,7 +155,7 @@ def show(
     headings: Mapping[str, str],
     arguments: argparse.Namespace | None = None,
     *,
-    nothing: str = "",
+    nothing: str,
 ) -> None:
     """Print `rows` as `show_cells` does: all keys as JSON, else those in `headings`."""
     cells = [[row[key] for key in headings] for row in rows]
@@ -169,7 +169,7 @@ def show_cells(
     *,
     plain: Sequence[Any] = (),
     numbers: Iterable[int] = (),
-    nothing: str = "",
+    nothing: str,
 ) -> None:
     """Print rows: `plain` as JSON, or the cells as CSV or a table, as the command's arguments say.
 
@@ -184,7 +184,7 @@ def show_cells(
         csv.writer(text, lineterminator="\n").writerows([headings, *cells])
         say(*text.getvalue().split("\n")[:-1])
     elif not rows:
-        complain(*filter(None, [nothing]))
+        complain(nothing)
     else:
         first = enumerate(rows[0])
         found = [place for place, value in first if isinstance(value, int | float)]
