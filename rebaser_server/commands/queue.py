@@ -88,6 +88,7 @@ async def pause(deployment: Deployment, arguments: argparse.Namespace) -> None:
     scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.streams)
     author = deployment.settings.author or None
+    before = await book.of(scope)
     record = await book.pause(scope, by=author, reason=arguments.reason)
     if arguments.json:
         [row] = pauses_to_json([record])
@@ -95,6 +96,9 @@ async def pause(deployment: Deployment, arguments: argparse.Namespace) -> None:
         say_json(row)
     else:
         say(f"{await describe(deployment, scope)} is paused; Rebasers finish the requests in hand")
+    if before is not None:
+        by, why = before.by or "somebody", before.reason or "no reason given"
+        complain(f"it was paused since {before.since} by {by}: {why}; `resume` ends both pauses")
 
 
 @with_deployment

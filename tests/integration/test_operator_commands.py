@@ -58,6 +58,19 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
     assert await operator.read("pause") == []
 
 
+async def test_a_second_pause_says_whose_it_stands_in_place_of(
+    operator: Commands, deployment: Deployment
+) -> None:
+    """Whoever resumes next ends both."""
+    [change_set] = new_change_sets(1)
+    first = await operator.read("pause", *change_set, "--reason", "a look")
+
+    second = (await operator.give("pause", *change_set, "--reason", "a release")).err
+
+    assert f"it was paused since {first['since']} by " in second
+    assert "a look; `resume` ends both" in second
+
+
 async def test_a_resume_says_which_narrower_pauses_stay(
     operator: Commands, change_set: ChangeSet
 ) -> None:
