@@ -176,7 +176,7 @@ async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning
 
     await eventually(put_off)
     await asyncio.sleep(2)  # several reconciler periods: time in which it must not spin
-    assert len(daemon.said("taken")) == 1
+    assert len(daemon.said("taken")) <= 4  # offered again after 1 s, 2 s, 4 s
     assert await deployment.js.stream_subjects(deployment.streams.requests_stream)
     assert not await deployment.dead_letters(change_set)
 
