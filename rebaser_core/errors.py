@@ -8,6 +8,7 @@ RebaserError
 │       └── NewerVersion      a newer build can read it
 ├── MalformedId               no id, and not the text of one
 ├── UnknownSubject            not a subject of ours
+├── JetStreamError            between us and NATS, see `rebaser_core.jetstream`
 └── ClientError               here what a Rebaser that enqueues may meet, too
     ├── NotConfirmed      the request may or may not be in the stream: ask again with the same id
     ├── QueueFull         too much waits already, nothing was stored: ask again later

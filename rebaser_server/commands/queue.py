@@ -97,8 +97,8 @@ async def pause(deployment: Deployment, arguments: argparse.Namespace) -> None:
     else:
         say(f"{await describe(deployment, scope)} is paused; Rebasers finish the requests in hand")
     if before is not None:
-        by, why = before.by or "somebody", before.reason or "no reason given"
-        complain(f"it was paused since {before.since} by {by}: {why}; `resume` ends both pauses")
+        former = f"{before.by or 'somebody'}: {before.reason or 'no reason given'}"
+        complain(f"it was paused since {before.since} by {former}; `resume` ends both pauses")
 
 
 @with_deployment

@@ -175,7 +175,7 @@ async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Workin
 
 
 async def test_a_call_that_is_replayed_has_the_author_that_it_had(working: Working) -> None:
-    """What is around handlers may go by it."""
+    """Code that is declared around handlers may authorise calls by their author."""
     service, authors = order_service(), list[str | None]()
 
     @service.handler

@@ -114,7 +114,7 @@ async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: D
 async def test_the_last_change_of_a_branch_is_its_own(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """What the branch merged of head since then is head's, and stays."""
+    """Commits of head that the branch merged since then stay."""
     commands, graph = Commands(deployment), tmp_path / "graph.yaml"
     await deployment.start()
     await commands.tell("workspaces", "create", "shop")
@@ -131,7 +131,7 @@ async def test_the_last_change_of_a_branch_is_its_own(
 
 
 async def test_a_revert_says_what_of_it_does_not_fit_any_more(deployment: Deployment) -> None:
-    """A name that another value has by now is left; an input that would close a cycle is told."""
+    """The command names what it leaves: taken names, and inputs that would close a cycle."""
     commands = Commands(deployment)
     await deployment.start()
     shop = await deployment.client.workspace("shop").create()

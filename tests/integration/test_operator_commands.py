@@ -61,7 +61,7 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
 async def test_a_second_pause_says_whose_it_stands_in_place_of(
     operator: Commands, deployment: Deployment
 ) -> None:
-    """Whoever resumes next ends both."""
+    """The next resume ends both pauses, so the operator must know of the first."""
     [change_set] = new_change_sets(1)
     first = await operator.read("pause", *change_set, "--reason", "a look")
 

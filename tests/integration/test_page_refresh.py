@@ -227,7 +227,7 @@ async def test_a_line_to_a_later_column_runs_behind_no_box(browser: Browser) -> 
 async def test_a_page_with_an_update_that_is_due_reads_on_after_a_read_that_failed(
     browser: Browser,
 ) -> None:
-    """As while its Rebaser starts again."""
+    """Reads fail so while the Rebaser starts again."""
     shop = Shop()
     found: list[Any] = [values(shop.values) | {"due": True}, "no JSON", values(shop.values, 7)]
     answers = shop.answers() | {

@@ -116,7 +116,7 @@ async def test_a_browser_exchanges_the_token_in_the_address_for_a_cookie() -> No
 
 
 async def test_a_link_on_another_site_leads_in_with_a_token_and_after_that_without() -> None:
-    """As from a chat or a ticket."""
+    """Links stand in chats and tickets, which are other sites."""
     async with guarded(token="hush") as (_, url), browsing() as browser:
         page = await browser.new_page()
         for link in (f"{url}?token=hush", f"{url}change-set"):

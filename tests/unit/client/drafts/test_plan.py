@@ -96,7 +96,7 @@ def test_only_what_differs_is_sent(changed: Draft, kinds: list[str], shown: str)
 
 
 def test_wires_are_turned_round_by_one_load() -> None:
-    """No new input closes a cycle with one that the file takes away further down."""
+    """Inputs that the file takes away close no cycle with those that it adds before."""
     there, first, turned = Shop(), Draft(), Draft()
     first.source("c", 1)
     first.value("b", ADD, "c")
@@ -130,7 +130,7 @@ def test_a_removed_value_closes_no_cycle() -> None:
 
 
 def test_a_function_that_was_removed_is_defined_again() -> None:
-    """As by a revert, or another program: else its values would fail for good."""
+    """Values of a function that a revert removed would fail for good otherwise."""
     there = Shop()
     there.load(shop())
     [func_id] = there.graph.funcs
