@@ -274,7 +274,8 @@ class Parts:
         if not 0 < sum(map(len, ready)) <= _LARGEST_PART:
             return True
         results = [result for each in ready for result in each.value_results]
-        part = DvuResult(target, updates=list(map(_update_of, results)))
+        updates = list(map(_update_of, results))
+        part = DvuResult(target, costs=total_costs(ready), updates=updates)
         if not await commit(part):
             return False
         self._committed.update(value_id for value_id, _, _ in results)

@@ -179,14 +179,15 @@ class DvuCommitter:
         covered: dict[str, Any]
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
         settled, failing, state = None, None, self._ownership.state
-        is_last = claim.covers >= state.control.dirty_sequence
+        is_last = not is_part and claim.covers >= state.control.dirty_sequence
         try:
             code = result.code(state.code, is_last=is_last)
             if address:
                 settled, failing = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
                 # A run that dies after a part leaves the update due: claim and clean sequence stay.
-                await self._append(settled, **({} if is_part else covered | {"code": code}))
+                # The part's code is named, since the rest may be computed with another.
+                await self._append(settled, code=code, **({} if is_part else covered))
         except (RunEnded, asyncio.CancelledError):
             # W15: the content may hold the result, and the log not.
             self._ownership.spoil()

@@ -214,6 +214,25 @@ async def test_an_update_that_succeeds_ends_the_count_of_failures(deployment: De
     assert (control.dvu_failures, control.claim, control.clean_sequence) == (0, None, 1)
 
 
+class _OtherCode(_Unchanged):
+    def code(self, before: str, *, is_last: bool) -> str:
+        return "over" if is_last else "mixed"
+
+
+async def test_a_part_names_its_code_and_that_more_is_due(deployment: Deployment) -> None:
+    """Its run may die, and another process compute the rest with the code that is wanted."""
+    [change_set] = new_change_sets(1)
+    own = (await Owner.of(deployment, change_set)).own
+    claim = DvuClaim(id=RequestId(), covers=1)
+    base = await own.write(dirty_sequence=1, claim=claim)
+
+    part = cast("JobResult", _OtherCode())
+    assert await DvuCommitter(own, 4, lambda _: None).commit(claim, base, part, is_part=True)
+
+    again = (await Owner.of(deployment, change_set)).own
+    assert (again.code, again.control.claim) == ("mixed", claim)
+
+
 async def test_a_claim_lasts_until_the_next_one_or_the_end_of_the_change_set(
     deployment: Deployment,
 ) -> None:

@@ -1,10 +1,12 @@
 """Parts of a result: what is there while the rest is computed, committed once."""
 
 import asyncio
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from rebaser_server.compute.functions.runtimes import code_version
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
 from rebaser_server.compute.work_unit import OK
 from rebaser_server.files import SharedFiles
@@ -70,6 +72,24 @@ async def test_what_was_committed_in_parts_is_not_in_the_rest(target: ResultTarg
     assert commits.ids == [["a", "b"], ["c"]]
     assert [LETTERS[update.value_id] for update in rest.updates] == ["d", "e"]
     assert (len(rest), rest.changed, rest.recomputed) == (2, 5, 5)
+
+
+async def test_a_part_names_the_code_that_it_was_computed_with(target: ResultTarget) -> None:
+    """Who computes the rest may have another."""
+    parts, codes = Parts(), list[str]()
+
+    async def commit(part: JobResult) -> bool:
+        codes.append(part.code("", is_last=False))
+        codes.append(part.code(f"{codes[0]}0", is_last=False))
+        return True
+
+    async with parts.committed_by(commit, target):
+        parts.add(replace(result("a"), costs={("builtin", "sum"): (1, 0.001)}))
+        await eventually(lambda: len(codes) == 2)
+
+    own = code_version("builtin", "sum")
+    assert own is not None
+    assert codes == [f"{own.name} {own.version} {own.digest}", f"{own.name} {own.version} mixed"]
 
 
 async def test_without_a_part_all_is_in_the_rest(target: ResultTarget) -> None:
