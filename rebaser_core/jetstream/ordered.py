@@ -9,7 +9,7 @@ import copy
 import json
 import logging
 import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Self, Unpack
@@ -149,21 +149,31 @@ _HEARTBEAT: Final = 2.0  # seconds between signs of life
 _INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
 _MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
 _BACKOFF: Final = Backoff(0.05, 1.0)
+_UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
+CONFIRM_EVERY: Final = 60.0  # seconds of waiting between two questions whether a message is due
 
 
-class _OrderedSession(ABC):
-    """A place in a stream, and a consumer that delivers what is behind it."""
+class OrderedReader(MessageReader):
+    """A place in a stream, and a consumer that delivers what is behind it.
+
+    Subclasses say how the server is made to send.
+
+    Args:
+        js: where the stream is.
+        stream: its name.
+        filter_subject: one subject or several, wildcards allowed.
+        options: see `ReaderOptions`.
+    """
 
     def __init__(
         self,
         js: JetStreamApi,
         stream: str,
-        filter_subject: str | Sequence[str],
-        options: ReaderOptions,
+        filter_subject: str | Sequence[str] = ">",
+        **options: Unpack[ReaderOptions],
     ) -> None:
         self._js = js
         self._stream = stream
-        self._options = options
         self._position = _StreamPosition(
             filter_subject,
             options.get("deliver_policy"),
@@ -182,6 +192,7 @@ class _OrderedSession(ABC):
         self._active = self._ended = self._closed = False
         self._empty_attempts = 0
         self._opened_at = 0.0
+        self._undelivered_since: float | None = None
         self._sequence = 0
         self._name: str | None = None
         self.pending = 0
@@ -201,6 +212,18 @@ class _OrderedSession(ABC):
     @abstractmethod
     def _on_consumer_created(self) -> None:
         """Forget what was counted: another consumer begins at its first message."""
+
+    @abstractmethod
+    async def _on_status(self, status: StatusMessage) -> None:
+        """See to a status, in its place among the messages; `_reset` if they are not complete."""
+
+    @abstractmethod
+    async def _request_more(self) -> None:
+        """Ask the server to send, if it does not do so by itself."""
+
+    @abstractmethod
+    def _count(self, message: Msg) -> None:
+        """Note that a message was handed out, if what may still come is counted."""
 
     def _reset(self, why: str) -> None:
         """Give up the server's consumer: the next turn of `next` makes another one."""
@@ -256,43 +279,6 @@ class _OrderedSession(ABC):
     async def _release(self) -> None:
         await self._inbox.close()
         await self._consumer.delete()
-
-
-_UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
-CONFIRM_EVERY: Final = 60.0  # seconds of waiting between two questions whether a message is due
-
-
-class OrderedReader(_OrderedSession, MessageReader):
-    """Common parts of push and pull: all but how the server is made to send.
-
-    Args:
-        js: where the stream is.
-        stream: its name.
-        filter_subject: one subject or several, wildcards allowed.
-        options: see `ReaderOptions`.
-    """
-
-    def __init__(
-        self,
-        js: JetStreamApi,
-        stream: str,
-        filter_subject: str | Sequence[str] = ">",
-        **options: Unpack[ReaderOptions],
-    ) -> None:
-        super().__init__(js, stream, filter_subject, options)
-        self._undelivered_since: float | None = None
-
-    @abstractmethod
-    async def _on_status(self, status: StatusMessage) -> None:
-        """See to a status, in its place among the messages; `_reset` if they are not complete."""
-
-    @abstractmethod
-    async def _request_more(self) -> None:
-        """Ask the server to send, if it does not do so by itself."""
-
-    @abstractmethod
-    def _count(self, message: Msg) -> None:
-        """Note that a message was handed out, if what may still come is counted."""
 
     async def __aenter__(self) -> Self:
         """Open the reader. Otherwise the first `next` does."""
