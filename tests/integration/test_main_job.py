@@ -1,8 +1,5 @@
 """From a client's batch to the values recomputed, through a real broker and a real daemon."""
 
-import asyncio
-
-from rebaser_client.client import RebaserClient
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
@@ -13,13 +10,11 @@ from rebaser_core.messages import (
     InlineBatch,
 )
 from rebaser_core.requests import publish_request
-from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
+from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
-from tests.helpers.deployment import Deployment, deployed, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
-from tests.helpers.nats_process import NatsServer
 
 
 async def test_a_batch_is_applied_answered_and_what_depends_on_it_recomputed(
@@ -65,30 +60,6 @@ async def test_a_large_batch_travels_by_address_and_is_gone_once_no_line_needs_i
     await eventually(no_chunks)
 
 
-async def test_a_json_client_is_answered(nats_server: NatsServer, deployment: Deployment) -> None:
-    [change_set] = new_change_sets(1)
-    await deployment.start()
-
-    async with RebaserClient.on(deployment.nc, deployment.js, content_type=codecs.JSON) as client:
-        _, reply = await client.enqueue_updates_with_reply(*change_set, [put(new_id(), "é")])
-        response = await reply
-
-    assert response.status.success.commit > 0
-
-
-async def test_everything_works_behind_a_prefix(nats_server: NatsServer, tmp_path) -> None:
-    [change_set], values = new_change_sets(1), ExampleGraph()
-    async with deployed(nats_server, tmp_path, prefix="P") as deployment:
-        await deployment.start()
-
-        await deployment.client.enqueue_updates(*change_set, values.define(2, 3))
-        await deployment.at_rest()
-
-        assert (await deployment.graph(change_set)).values[values.gross].value == 5
-        assert "P_REBASER_REQUESTS" in await deployment.js.stream_names()
-        assert "REBASER_REQUESTS" not in await deployment.js.stream_names()
-
-
 async def test_a_request_is_read_and_answered_whatever_the_case_of_its_headers(
     deployment: Deployment,
 ) -> None:
@@ -117,24 +88,6 @@ async def test_a_request_is_read_and_answered_whatever_the_case_of_its_headers(
     await answers.unsubscribe()
 
 
-async def test_an_unreadable_message_is_dead_lettered_with_its_reason_and_the_rest_goes_on(
-    deployment: Deployment,
-) -> None:
-    [change_set], value = new_change_sets(1), new_id()
-    await deployment.client.enqueue_updates(*change_set, [put(value, 1)])
-    subject = deployment.streams.requests(change_set)
-    await deployment.js.publish(subject, b"\xff", headers={CONTENT_TYPE: "application/cbor"})
-    await deployment.client.enqueue_updates(*change_set, [set_to(value, 2)])
-
-    await deployment.start()
-    await deployment.at_rest()
-
-    [letter] = await deployment.dead_letters(change_set)
-    assert letter.payload == b"\xff"
-    assert "headers missing: X-MESSAGE-TYPE, X-MESSAGE-VERSION" in letter.headers[REASON]
-    assert (await deployment.graph(change_set)).values[value].value == 2
-
-
 async def test_the_caller_of_a_dead_request_gets_the_reason(deployment: Deployment) -> None:
     one, other = new_change_sets(2)
     request = EnqueueUpdatesRequestV1(
@@ -155,90 +108,6 @@ async def test_the_caller_of_a_dead_request_gets_the_reason(deployment: Deployme
     assert f"but is for {other}".encode() in answer.data
 
 
-async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning(
-    deployment: Deployment,
-) -> None:
-    [change_set] = new_change_sets(1)
-    request = EnqueueUpdatesRequestV1(
-        id=RequestId(),
-        workspace_id=change_set.workspace_id,
-        change_set_id=change_set.change_set_id,
-        updates_address=Inline(inline=InlineBatch(updates=[])),
-    )
-    headers, payload = EnqueueUpdatesRequest.encode(request)
-    headers[MESSAGE_VERSION] = "2"
-    await publish_request(deployment.streams, change_set, headers, payload)
-
-    daemon = await deployment.start()
-
-    async def put_off() -> bool:
-        return bool(daemon.said("retry scheduled"))
-
-    await eventually(put_off)
-    await asyncio.sleep(2)  # several reconciler periods: time in which it must not spin
-    assert len(daemon.said("taken")) <= 4  # offered again after 1 s, 2 s, 4 s
-    assert await deployment.js.stream_subjects(deployment.streams.requests_stream)
-    assert not await deployment.dead_letters(change_set)
-
-
-async def test_a_function_that_fails_fails_its_value_and_blocks_what_depends_on_it(
-    deployment: Deployment,
-) -> None:
-    [change_set], values, after = new_change_sets(1), ExampleGraph(), new_id()
-    await deployment.start()
-
-    inputs = {"values": [values.gross]}
-    await deployment.client.enqueue_updates(
-        *change_set,
-        [
-            *values.define(1, "no number"),
-            {"putValue": {"valueId": after, "funcId": values.add, "inputs": inputs}},
-        ],
-    )
-    await deployment.at_rest()
-
-    graph = await deployment.graph(change_set)
-    assert graph.values[values.gross].status == "failed"
-    assert graph.values[values.gross].message
-    assert graph.values[after].status == "blocked"
-    assert graph.values[after].message == values.gross
-
-
-async def test_a_caller_that_missed_the_reply_can_ask_for_the_outcome(
-    deployment: Deployment,
-) -> None:
-    [change_set], values = new_change_sets(1), ExampleGraph()
-    first = await deployment.client.enqueue_updates(*change_set, values.define())
-    daemon = await deployment.start()
-    await deployment.at_rest()
-
-    settled = await deployment.client.change_set(*change_set).outcome(first)
-    unknown = await deployment.client.change_set(*change_set).outcome(RequestId())
-
-    assert settled.state == "settled"
-    assert settled.response.status.success.commit > 0
-    assert (unknown.state, unknown.response) == ("unknown", None)
-    assert daemon.process.poll() is None
-
-
-async def test_asked_again_with_the_same_id_a_handled_request_is_answered_again(
-    deployment: Deployment,
-) -> None:
-    """The server stores no second copy while it remembers the id, so nobody would reply."""
-    [change_set], values = new_change_sets(1), ExampleGraph()
-    await deployment.start()
-    request_id, first = await deployment.client.enqueue_updates_with_reply(
-        *change_set, values.define()
-    )
-    before = await first
-
-    _, again = await deployment.client.enqueue_updates_with_reply(
-        *change_set, values.define(), request_id=request_id
-    )
-
-    assert await again == before
-
-
 async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deployment) -> None:
     [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start(HISTORY__MAX_COMMITS="0")
@@ -250,6 +119,8 @@ async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deploy
     assert await deployment.archive(change_set).earliest_commit() > 0, "its line was purged"
 
     known = await deployment.client.change_set(*change_set).outcome(first)
+    unknown = await deployment.client.change_set(*change_set).outcome(RequestId())
 
+    assert (unknown.state, unknown.response) == ("unknown", None)
     assert known.state == "settled"
     assert known.response.status.success.commit > 0
