@@ -99,9 +99,11 @@ async def test_commits_of_a_group_are_read_back_one_behind_the_other(
     first = await log.append(commits(3, behind=0))
     await CommitLog(Streams(js=js), other).append(commits(1, behind=0))
 
-    then = await log.append(commits(5, behind=first[-1]))
+    later = commits(5, behind=first[-1])
+    then = await log.append(later)
 
     found = await written(js, one)
+    assert [entry.id for _, entry in found][3:] == [entry.id for entry in later]
     assert [sequence for sequence, _ in found] == [*first, *then]
     assert [entry.previous for _, entry in found] == [0, *first, *then[:-1]]
     assert sent.sizes == ([3, 5] if together else [])

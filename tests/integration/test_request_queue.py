@@ -16,7 +16,6 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsume
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import MAX_COMMITS, CommitLog
-from rebaser_server.errors import Fenced
 from rebaser_server.processor.request_queue import RequestQueue
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -47,47 +46,6 @@ async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, Commi
 
 def ids(found: list[tuple[int, CommitV2]]) -> list[RequestId]:
     return [line.id for _, line in found]
-
-
-async def test_lines_that_are_sent_together_follow_one_another(js: JetStream) -> None:
-    [change_set] = new_change_sets(1)
-    sent = lines(10, behind=0)
-
-    sequences = await CommitLog(Streams(js=js), change_set).append(sent)
-
-    found = await written(js, change_set)
-    assert ids(found) == [line.id for line in sent]
-    assert sequences == [sequence for sequence, _ in found]
-    assert [line.previous for _, line in found] == [0, *sequences[:-1]]
-
-
-async def test_a_line_of_another_change_set_among_them_changes_nothing(js: JetStream) -> None:
-    """The sequences that were foreseen are wrong then; the lines say the right ones."""
-    one, other = new_change_sets(2)
-    log = CommitLog(Streams(js=js), one)
-    [first] = await log.append(lines(1, behind=0))
-    await CommitLog(Streams(js=js), other).append(lines(1, behind=0))
-    sent = lines(5, behind=first)
-
-    sequences = await log.append(sent)
-
-    found = await written(js, one)
-    assert ids(found)[1:] == [line.id for line in sent]
-    assert [line.previous for _, line in found] == [0, first, *sequences[:-1]]
-
-
-async def test_none_of_them_is_behind_a_line_of_a_new_owner(js: JetStream) -> None:
-    """Not even where that has the very sequence that was foreseen for the first of them."""
-    [change_set] = new_change_sets(1)
-    [taken] = await CommitLog(Streams(js=js), change_set).append(lines(1, behind=0))
-    [theirs] = lines(1, behind=taken, epoch=2)
-    [foreseen] = await CommitLog(Streams(js=js), change_set).append([theirs])
-
-    with pytest.raises(Fenced):
-        await CommitLog(Streams(js=js), change_set).append(lines(5, behind=taken))
-
-    assert foreseen == taken + 1
-    assert ids(await written(js, change_set))[1:] == [theirs.id]
 
 
 async def test_lines_that_are_there_already_are_recognised(js: JetStream) -> None:
