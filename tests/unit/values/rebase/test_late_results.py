@@ -48,20 +48,20 @@ def test_results_settle_the_roots_that_they_cover(change_set):
     assert len(done.updates) == 2
     assert (value_of(change_set, FIRST), value_of(change_set, SECOND)) == (2, 2)
     assert change_set.graph.roots == {}
-    assert not change_set.state.control.dvu_due
+    assert not change_set.is_due
 
 
 def test_an_input_that_changed_meanwhile_drops_nothing_and_stays_a_root(change_set):
     """Else an update that takes longer than the pause between two edits would never get in."""
     change_set.request([SetValue(value_id=SOURCE, value=3)])
-    latest = change_set.state.control.last_sequence
+    latest = change_set.sequence
 
     done = change_set.finish_update()
 
     assert not done.corrections
     assert value_of(change_set, SECOND) == 2  # right for what it was computed from
     assert change_set.graph.roots == {SOURCE: latest}
-    assert change_set.state.control.dvu_due
+    assert change_set.is_due
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_value_defined_anew_meanwhile_drops_its_result_and_stays_a_root(change
     assert done.corrections[0].code == "stale-result"
     assert FIRST in done.corrections[0].detail
     assert value_of(change_set, FIRST) == "pending"
-    assert change_set.graph.roots[FIRST] == change_set.state.control.dirty_sequence
-    assert change_set.state.control.dvu_due
+    assert change_set.graph.roots[FIRST] == change_set.dirty
+    assert change_set.is_due
 
 
 @given(histories, batches)
