@@ -557,8 +557,6 @@ class StateMachine(Protocol):
 
     def footprint(self, state: State) -> int:
         """Estimate the bytes of memory that the state takes."""
-        del state
-        return 0
 
     def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> Snapshot:
         """Take the changes since the last call, or everything."""

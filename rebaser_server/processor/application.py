@@ -22,7 +22,6 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import wait_forever
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
@@ -239,7 +238,6 @@ class Application(StateMachine, Protocol):
 
     async def run(self) -> Never:
         """Work beside all change sets of the process, until cancelled."""
-        await wait_forever()
 
     async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
         """Return those of the codes in commits with which values are not to be computed any more.
@@ -273,5 +271,4 @@ class Application(StateMachine, Protocol):
         return None
 
     def planner(self, change_set: ChangeSet) -> JobPlanner:
-        """Return the planner of one run's jobs; not called if no batch leaves work to them."""
-        raise NotImplementedError(f"no job of {change_set}")
+        """Return the planner of one run's jobs."""

@@ -19,7 +19,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser_client import CallRejected, connect
-from rebaser_client.errors import RequestDead
+from rebaser_client.errors import RequestDead, RequestRefused
 from rebaser_core.calls import key_of, service_id
 from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
@@ -99,6 +99,14 @@ async def test_a_rejection_is_final_and_changes_nothing(working: Working) -> Non
 
         assert (await order.call("show"))["items"] == ["cup"]
         assert (await working.key("orders", "o-18").call("show"))["items"] == []
+
+
+async def test_an_action_that_services_do_not_know_is_refused(working: Working) -> None:
+    async with working.worker(order_service()):
+        await working.key("orders", "o-17").call("add", "cup")
+
+        with pytest.raises(RequestRefused, match="there is no action 'recompute'"):
+            await working.deployment.client.change_set(*key_of("orders", "o-17")).recompute()
 
 
 async def test_a_rejection_that_is_no_text_of_unicode_is_final_too(working: Working) -> None:
