@@ -22,7 +22,7 @@ from rebaser_server.commit_log.log import CommitLog, LogEnd
 from rebaser_server.commit_log.state import RecentRequests, State
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import Fenced
-from rebaser_server.graph_application import batches, branches, commands
+from rebaser_server.graph_application import application, branches, commands
 from rebaser_server.handlers.application import HandlerApplication, content_of
 from rebaser_server.handlers.content import KeyChange, KeyContent
 from rebaser_server.handlers.sending import SendJob, Sent
@@ -269,13 +269,13 @@ def passing_over_what_head_did() -> AbstractContextManager[Any]:
 def going_to_head_under_a_new_id() -> Iterator[None]:
     """B1: head does not recognise a difference that is sent again."""
     new_ids = mock.patch.object(branches, "head_request_id", side_effect=lambda _: RequestId())
-    with new_ids, mock.patch.object(batches, "admit_difference", _admitted):
+    with new_ids, mock.patch.object(application, "admit_difference", _admitted):
         yield
 
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
-    return mock.patch.object(batches, "batch_rejection", return_value=None)
+    return mock.patch.object(application, "closed_reason", return_value=None)
 
 
 def sending_what_no_commit_has() -> AbstractContextManager[Any]:
