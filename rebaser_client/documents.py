@@ -17,7 +17,7 @@ from typing import Any, Final
 from rebaser_client.errors import InvalidDraft
 from rebaser_core import codecs
 from rebaser_core.codecs import INT_MAX, INT_MIN
-from rebaser_core.errors import MalformedMessage
+from rebaser_core.errors import MalformedMessage, is_text
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
 
@@ -151,7 +151,7 @@ def _first_fault(text: str) -> tuple[int, str] | None:
                 return offset, what
         else:
             said = json.loads(word)
-            if not _is_text(said):
+            if not is_text(said):
                 return offset, _HALF
             if keys and _BEFORE_VALUE.match(text, found.end()):
                 if said in keys[-1]:
@@ -166,14 +166,6 @@ _HALF: Final = "text with half of a surrogate pair"
 def _twice(key: str, line: int | None = None) -> str:
     since = "" if line is None else f", first in line {line}"
     return f"the key {key!r:.80} stands here twice{since}; keep one of them"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _number_fault(token: str) -> str | None:
@@ -352,7 +344,7 @@ class _YamlReader:
 
     def _scalar(self, event: Any) -> None:
         text, tag = event.value, event.tag
-        if not (text.isascii() or _is_text(text)):
+        if not (text.isascii() or is_text(text)):
             raise _at(event, _HALF)
         if tag is not None:
             value = _tagged(event, tag, text)

@@ -147,3 +147,12 @@ def _closest(name: str, names: Sequence[str], most: int) -> list[str]:
 def many(count: int, noun: str, plural: str | None = None) -> str:
     """`1 value`, `2 values`, `1,000 batches`. The plural is the noun with an s if none is given."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def is_text(text: str) -> bool:
+    """Whether it is text in UTF-8: half of a surrogate pair is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from blake3 import blake3
 
+from rebaser_core.errors import is_text
 from rebaser_core.references import KEY, REFERENCE
 
 TABLE: Final = REFERENCE
@@ -125,20 +126,12 @@ def source_path(uri: object) -> str:
         path = unquote(parts.path)
     if not path.startswith("/"):
         raise ValueError(f"{path!r:.200} is no path from the root: begin with /, or with file:///")
-    if "\0" in path or not _is_text(path):
+    if "\0" in path or not is_text(path):
         raise ValueError("a path with characters that no file has")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
         raise ValueError(f"{path!r:.200} has .. in it: give the path without")
     return "/" + "/".join(names)
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
 
 
 def upload_value(digest: str) -> dict[str, Any]:

@@ -85,7 +85,14 @@ async def recent_result(
         return None
     if is_other_request(recent.digest, digest):
         return _refused_as_other(request_id, recent.commit)
-    entry = await ownership.loader.log.entry(recent.commit)
+    return await _from_recent(ownership.loader.log, request_id, recent)
+
+
+async def _from_recent(
+    log: CommitLog, request_id: RequestId, recent: RecentRequest
+) -> CommittedRequest:
+    """Return the result from its commit; if that was purged, only the outcome."""
+    entry = await log.entry(recent.commit)
     if entry is not None and entry.settled is not None:
         return CommittedRequest(entry.settled, recent.commit, entry.call)
     return CommittedRequest(
@@ -200,8 +207,9 @@ class OutcomeLookup:
         except (OSError, NewerVersion) as error:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
             recent, checkpoint = None, 0
+        commits = CommitLog(self._streams, change_set)
         if recent is not None:
-            return await self._from_recent(change_set, request_id, recent), recent.digest
+            return await _from_recent(commits, request_id, recent), recent.digest
         return await self._scan_log(change_set, request_id, checkpoint)
 
     def _read_checkpoint(
@@ -214,17 +222,6 @@ class OutcomeLookup:
         checkpoints = CheckpointRef.read_all(metadata)
         recent = RecentRequests.from_metadata(metadata).get(request_id)
         return recent, checkpoints[-1].commit if checkpoints else 0
-
-    async def _from_recent(
-        self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest
-    ) -> CommittedRequest:
-        """Return the result from its commit; if that was purged, only the outcome."""
-        entry = await CommitLog(self._streams, change_set).entry(recent.commit)
-        if entry is not None and entry.settled is not None:
-            return CommittedRequest(entry.settled, recent.commit, entry.call)
-        return CommittedRequest(
-            SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
-        )
 
     async def _scan_log(
         self, change_set: ChangeSet, request_id: RequestId, after: int

@@ -13,7 +13,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import RebaserError, is_text
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -219,7 +219,7 @@ def _require_usable_folders(settings: Settings) -> None:
     if settings.store.published is not None:
         folders["REBASER_STORE__PUBLISHED"] = settings.store.published.absolute()
     for variable, folder in folders.items():
-        if not _is_text(str(folder)):
+        if not is_text(str(folder)):
             raise FolderRefused(
                 f"the name of the folder {str(folder)!a} is not text in UTF-8, and files in "
                 f"it cannot be named to Spark and Delta: rename it, or set {variable} to another "
@@ -231,14 +231,6 @@ def _require_usable_folders(settings: Settings) -> None:
             f"{os.pathsep!r} in its name, so that no value would be computed: install "
             "`rebaser[server]` into a virtual environment in another folder"
         )
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def spark_options(settings: Settings) -> SparkOptions:

@@ -25,6 +25,7 @@ from rebaser_core.errors import (
     RebaserError,
     TooLarge,
     Unreachable,
+    is_text,
     offer,
 )
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
@@ -228,7 +229,8 @@ def _settings() -> Settings:
             *(f"rebaser: no such setting: {_with_similar(name)}" for name in unknown),
             "  `rebaser settings` lists them all",
         )
-    foreign = [name for name in os.environ if name.startswith("REBASER_") and not _is_text(name)]
+    ours = {name: text for name, text in os.environ.items() if name.startswith("REBASER_")}
+    foreign = [name for name, text in ours.items() if not is_text(name + text)]
     if foreign:
         raise _BadSettings(*(f"rebaser: {name!a}: not UTF-8" for name in foreign))
     try:
@@ -241,14 +243,6 @@ def _settings() -> Settings:
             "rebaser: bad settings",
             *(f"  {name}: an object of JSON is expected" for name in malformed_objects(os.environ)),
         ) from error
-
-
-def _is_text(name: str) -> bool:
-    try:
-        f"{name}{os.environ[name]}".encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _describe(problem: Any) -> str:

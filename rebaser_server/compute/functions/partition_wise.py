@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from rebaser_server.compute.functions.sql import AGGREGATES, GENERATORS, read
+from rebaser_server.compute.functions.sql import AGGREGATES, GENERATORS, parts_of, read
 
 _Columns = Mapping[str, int | None]
 """Columns of a relation that have the value of the partition, by name in small letters: with their
@@ -51,7 +51,7 @@ class _Reader:
 
     def query(self, node: exp.Expr, scope: _Scope) -> _Columns | None:
         """Return the columns of a query's result; None if the query does not read the table."""
-        for part in _listed(node.args.get("with_")):
+        for part in parts_of(node.args.get("with_")):
             for each in part.expressions:
                 scope = {**scope, each.alias.lower(): self._part(each, scope)}
         if not self._mentions(node, scope):
@@ -84,7 +84,7 @@ class _Reader:
     def _require_none(self, nodes: list[Any], scope: _Scope) -> None:
         """Raise `_Unclear` if a query inside an expression reads the table."""
         for node in nodes:
-            for part in _listed(node):
+            for part in parts_of(node):
                 if self._mentions(part, scope):
                     raise _Unclear
 
@@ -167,7 +167,7 @@ class _Reader:
         if group is None:
             calls = [
                 each.name.lower()
-                for part in _listed(node.args.get("expressions"))
+                for part in parts_of(node.args.get("expressions"))
                 for each in _own(part, exp.Anonymous, exp.Window)
                 if isinstance(each, exp.Anonymous)
             ]
@@ -258,12 +258,7 @@ def _equalities(node: exp.Expr | None) -> Iterator[tuple[exp.Expr, exp.Expr]]:
 
 def _own(part: Any, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
     """Yield the nodes of these kinds, but not those of queries inside, nor inside of windows."""
-    for node in _listed(part):
+    for node in parts_of(part):
         for each in node.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Window))):
             if isinstance(each, kinds):
                 yield each
-
-
-def _listed(part: Any) -> list[exp.Expr]:
-    parts = part if isinstance(part, list) else [part]
-    return [each for each in parts if isinstance(each, exp.Expr)]

@@ -892,9 +892,9 @@ class _Judge:
         inside = [
             part
             for key in _NODES[exp.Select] - {"with_", "from_", "joins"}
-            for part in _listed_parts(select.args.get(key))
+            for part in parts_of(select.args.get(key))
         ]
-        conditions = [part for join in joins for part in _listed_parts(join.args.get("on"))]
+        conditions = [part for join in joins for part in parts_of(join.args.get("on"))]
         for part in (*inside, *conditions):
             relations += self._nested(part, scope, outer | names)
         self._check_conditions(select, sources, outer - names)
@@ -1113,7 +1113,7 @@ def _walk(node: exp.Expr, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
     return node.walk(prune=lambda each: isinstance(each, kinds))
 
 
-def _listed_parts(part: Any) -> list[exp.Expr]:
+def parts_of(part: Any) -> list[exp.Expr]:
     parts = part if isinstance(part, list) else [part]
     return [each for each in parts if isinstance(each, exp.Expr)]
 
