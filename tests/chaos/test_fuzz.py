@@ -1,6 +1,5 @@
 """Whatever lies in the streams, it is settled, and the change set goes on."""
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from rebaser_client.client import RebaserClient
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import (
@@ -16,7 +14,6 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     ObjectRef,
 )
-from tests.chaos.fuzz import fuzzed
 from tests.chaos.operational_checks import RSS
 from tests.chaos.testbed import SUBJECTS, Bench, benched
 from tests.chaos.workload import Values
@@ -90,27 +87,3 @@ async def test_invalid_tasks_stop_no_daemon(bench: Bench) -> None:
 
     await eventually(none_left, within=60)
     assert not bench.complaints()
-
-
-async def test_invalid_answers_reach_no_caller(bench: Bench) -> None:
-    """Anybody may write to an inbox: the client that waits there still gets its answer."""
-    rng = random.Random(5)
-    [change_set], values = new_change_sets(1), Values(rng)
-    async with RebaserClient.on(bench.nc, bench.js) as client, asyncio.timeout(60):
-        request_id = RequestId()
-        batch = values.define(rng)
-        inbox = f"{client._sender._replies.inbox_root}.{request_id}"
-        for number in range(50):
-            headers, payload = fuzzed(rng, change_set, values)
-            if number % 2:
-                headers |= {"X-MESSAGE-TYPE": "EnqueueUpdatesResponse"}
-            try:
-                await bench.nc.publish(inbox, payload, headers=headers)
-            except ValueError:
-                continue
-        _, reply = await client.enqueue_updates_with_reply(
-            *change_set, batch, request_id=request_id
-        )
-        response = await reply
-
-    assert response.id == request_id

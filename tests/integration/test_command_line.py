@@ -113,6 +113,7 @@ def test_an_unreachable_nats_is_reported_within_the_deadline() -> None:
 
     assert done.returncode == 69
     assert "127.0.0.1:9" in done.stderr
+    assert "REBASER_NATS__URL" in done.stderr
 
 
 async def test_sigterm_ends_the_daemon_with_success(deployment: Deployment) -> None:

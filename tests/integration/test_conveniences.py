@@ -15,7 +15,6 @@ import pytest
 from rebaser_client import errors
 from rebaser_core.errors import ClientError
 from rebaser_server.commands.declarations import SHELLS
-from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commands.support.execution import hint_for
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.command_line import Commands
@@ -78,15 +77,6 @@ async def test_an_error_says_what_to_do(deployment: Deployment) -> None:
     assert "rebaser workspaces list" in nothing
     assert "rebaser log" in past
     assert "rebaser values --tree" in name
-
-
-def test_an_unreachable_nats_is_reported_with_a_remedy() -> None:
-    done = rebaser(
-        "queue", REBASER_NATS__URL="nats://127.0.0.1:9", REBASER_NATS__CONNECT_TIMEOUT="0.2"
-    )
-
-    assert done.returncode == Exit.NO_NATS
-    assert "REBASER_NATS__URL" in done.stderr
 
 
 def test_a_reader_that_closes_the_pipe_early_causes_no_error() -> None:

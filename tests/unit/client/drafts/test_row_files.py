@@ -6,33 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rebaser_client import InvalidDraft, read_csv
+from rebaser_client import InvalidDraft
 from rebaser_client.row_files import read_rows
-
-
-def test_csv_has_quotes_breaks_and_commas_in_cells(tmp_path: Path) -> None:
-    """Lines end in each of three ways; one without any cell is no row."""
-    path = tmp_path / "rows.csv"
-    path.write_bytes(b'a,b\r\n"1,\r\n""2""",x\n\n,""\r"",y')
-
-    assert read_csv(path) == [
-        {"a": '1,\r\n"2"', "b": "x"},
-        {"a": None, "b": None},
-        {"a": None, "b": "y"},
-    ]
-
-
-def test_cells_of_csv_stay_what_they_are(tmp_path: Path) -> None:
-    """A cell may be as large as a value, and an integer beside fractions loses no digit."""
-    path = tmp_path / "rows.csv"
-    large = "x" * 1_000_000
-    path.write_text(f"n,t,d\n1234567890123456789,{large},1\n0.5,,{'9' * 5000}\n3,,1\n")
-
-    rows = read_csv(path)
-
-    assert [row["n"] for row in rows] == [1234567890123456789, 0.5, 3.0]
-    assert [type(row["n"]) for row in rows] == [int, float, float]
-    assert (rows[0]["t"], rows[1]["d"]) == (large, "9" * 5000)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +42,3 @@ def test_damaged_parquet_is_named_with_its_fault(tmp_path: Path) -> None:
             assert str(error).startswith(f"{path}: not a whole file in Parquet: "), cut  # noqa: PT017
         else:
             assert len(rows) == 2
-
-
-def test_columns_of_parquet_that_have_one_name_are_refused(tmp_path: Path) -> None:
-    """Instead of the last one being taken for both."""
-    path = tmp_path / "rows.parquet"
-    columns = [pa.array([1]), pa.array([2])]
-    pq.write_table(pa.Table.from_arrays(columns, names=["a", "a"]), path)
-
-    with pytest.raises(InvalidDraft, match="columns 1 and 2 are both called 'a'"):
-        read_rows(path)
