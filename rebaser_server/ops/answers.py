@@ -17,6 +17,9 @@ STATUS: Final = "rebaser.status"
 _STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 _CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
 
+_MOST_OCTETS: Final = 200_000
+"""Maximum bytes of an answer; a longer one is not a Rebaser's."""
+
 Answer = dict[str, Any]
 
 
@@ -36,24 +39,37 @@ async def statuses(
     seconds: float = _STATUS_TIMEOUT,
     *,
     enough: Callable[[Answer], bool] = lambda _: False,
+    most: int | None = None,
+    request: bytes = b"",
 ) -> list[Answer]:
-    """The status of each Rebaser that sends it in time, or until one is `enough`."""
-    return await _all_answers(streams.js.nc, streams.join(STATUS), seconds, enough)
+    """The status of each Rebaser that sends it in time; until `most` came, or one is `enough`.
+
+    Some other `request` has them send something else, see `Peers`.
+    """
+    subject = streams.join(STATUS)
+    return await _all_answers(streams.js.nc, subject, seconds, enough, most, request)
 
 
 async def _all_answers(
-    nc: Client, subject: str, seconds: float, enough: Callable[[Answer], bool]
+    nc: Client,
+    subject: str,
+    seconds: float,
+    enough: Callable[[Answer], bool],
+    most: int | None = None,
+    request: bytes = b"",
 ) -> list[Answer]:
-    """The answers to an empty request within that many seconds, or until one is `enough`."""
+    """The answers within that many seconds; until there are `most`, or one is `enough`."""
     answers: list[Answer] = []
 
     def read(reply: Msg) -> bool:
         if not reply.data:  # no responders
             return True
-        with suppress(ValueError):
-            answers.append(json.loads(reply.data))
-            return enough(answers[-1])
+        with suppress(ValueError, RecursionError):
+            answer = json.loads(reply.data) if len(reply.data) <= _MOST_OCTETS else None
+            if isinstance(answer, dict):
+                answers.append(answer)
+                return enough(answer) or len(answers) == most
         return False
 
-    await request_all(nc, subject, b"", read, seconds)
+    await request_all(nc, subject, request, read, seconds)
     return answers

@@ -26,7 +26,7 @@ from nats.aio.msg import Msg
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamState
-from rebaser_core.jetstream.connection import Connection, request_all, subscribed
+from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.records import seconds_since
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
@@ -34,21 +34,17 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.files import TEMP_DIR, StoreFiles
-from rebaser_server.ops.answers import STATUS
+from rebaser_server.ops.answers import STATUS, statuses
 from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.dead_letters import latest_messages
 from rebaser_server.ops.presentation import Presentation
 from rebaser_server.ops.queue_pages import NameCache, RarelyRead
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
-from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.settings.redaction import redact_url
 from rebaser_server.telemetry import metrics
 from rebaser_server.telemetry.work_stats import WorkStats
 
-_TIMEOUT: Final = 0.3  # seconds for all replies
-_MOST_OCTETS: Final = 200_000
-"""Maximum bytes of a reply; a longer one is not a Rebaser's."""
 _ONLOOKERS: Final = "onlookers"
 
 Report = dict[str, Any]
@@ -58,21 +54,20 @@ class Peers:
     """Replies with this Rebaser's status, and requests that of all Rebasers."""
 
     def __init__(self, streams: Streams, source: "DeploymentStatus") -> None:
-        self._nc = streams.js.nc
-        self._subject = streams.join(STATUS)
+        self._streams = streams
         self._source = source
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Reply to requests while the body runs."""
-        async with subscribed(self._nc, self._subject, self._reply):
+        async with subscribed(self._streams.js.nc, self._streams.join(STATUS), self._reply):
             yield
 
     async def _reply(self, request: Msg) -> None:
         if request.reply:
             with suppress(nats.errors.Error, OSError, ValueError):
                 reply = json.dumps(self._status(request.data))
-                await self._nc.publish(request.reply, reply.encode())
+                await self._streams.js.nc.publish(request.reply, reply.encode())
 
     def _status(self, request: bytes) -> Report:
         if not request:
@@ -83,7 +78,7 @@ class Peers:
 
     async def reports(self, expected: int) -> list[Report]:
         """Reports of `expected` Rebasers, or of those that reply in time, in stable order."""
-        reports = await self._request_all(b"", expected)
+        reports = await statuses(self._streams, most=expected)
         return sorted(reports, key=lambda report: str(report.get("instance", "")))
 
     async def onlookers(self, change_set: ChangeSet, expected: int) -> set[str]:
@@ -91,21 +86,9 @@ class Peers:
 
         Older Rebasers send none.
         """
-        answers = await self._request_all(f"{_ONLOOKERS} {change_set}".encode(), expected)
+        request = f"{_ONLOOKERS} {change_set}".encode()
+        answers = await statuses(self._streams, most=expected, request=request)
         return {str(name) for answer in answers for name in answer.get("onlookers", ())}
-
-    async def _request_all(self, request: bytes, expected: int) -> list[Report]:
-        reports: list[Report] = []
-
-        def read(reply: Msg) -> bool:
-            if len(reply.data) <= _MOST_OCTETS:
-                with contained("announcement"):
-                    report = json.loads(reply.data)
-                    reports.append(dict(report.items()))
-            return len(reports) >= expected
-
-        await request_all(self._nc, self._subject, request, read, _TIMEOUT)
-        return reports
 
 
 _SHOWN: Final = 20

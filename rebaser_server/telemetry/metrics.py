@@ -126,7 +126,6 @@ def declare_handlers(service: str, handlers: Iterable[str]) -> None:
 
 Item = Literal[
     "activity",
-    "announcement",
     "change set",
     "checkpoint",
     "heartbeat",
