@@ -123,27 +123,15 @@ log: Final = structlog.get_logger()
 DEFAULT_PORT: Final = 7380
 _EVENT_EVERY: Final = 1.0  # seconds between two states of the page
 _REMEDY: Final = "set REBASER_OPS__TOKEN, or restrict the network access to it"
+_TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _STATIC: Final = {
-    "/": "index.html",
-    "/updates": "updates.html",
-    "/letters": "letters.html",
-    "/operator": "operator.html",
-    "/deployment": "deployment.html",
-    "/change-set": "change-set.html",
-    "/service": "service.html",
-    "/key": "key.html",
-    **{
-        f"/{name}": name
-        for name in (
-            *("page.css", "home.js", "updates.js", "letters.js", "operator.js", "deployment.js"),
-            *("frame.js", "texts.js", "cells.js", "drawing.js", "reading.js", "actions.js"),
-            *("change-set.js", "values.js", "value.js", "commits.js", "discussion.js"),
-            *("branch.js", "difference.js", "effects.js", "sets.js", "service.js", "key.js"),
-        )
-    },
+    "/" if name == "index.html" else f"/{name.removesuffix('.html')}": name
+    for name in sorted(
+        each.name for each in files("rebaser_server.ops").joinpath("static").iterdir()
+    )
+    if name.rpartition(".")[2] in _TYPES
 }
 _NAMED: Final = "/{workspace:(?!(?:actions|change-set|dead-letters|services)/)[^/]+}/{name}"
-_TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'",
