@@ -25,6 +25,7 @@ from rebaser_core.calls import (
 )
 from rebaser_core.errors import MessageError, NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries import Question
 from rebaser_core.records import utc_text
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
@@ -37,6 +38,8 @@ from rebaser_server.ops.presentation import Presentation
 from rebaser_server.ops.queue_pages import answering, change_set_asked, rows_asked
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryKind
+
+_STATES: Final = Question("states", StateQuery, StateReply, {})
 
 _MAX_STATE: Final = 20_000
 """Maximum number of characters of a state that is shown."""
@@ -56,7 +59,7 @@ class ServicePresentation(Presentation):
 
     @property
     def queries(self) -> Sequence[QueryKind[Any, Any]]:
-        return [QueryKind("states", StateQuery, StateReply, self._states, _no_state)]
+        return [QueryKind(_STATES, self._states)]
 
     async def _states(
         self, query: StateQueryV1, headers: Mapping[str, str]
@@ -190,7 +193,3 @@ def _settled(entry: LogEntry) -> dict[str, Any]:
     row.pop("call", None)  # its effect may be large
     result = "" if call is None else json.dumps(call.result, ensure_ascii=False)
     return row | {"handler": call and call.handler, "result": cut(result, _MAX_TEXT)}
-
-
-def _no_state(asked: RequestId, reason: str) -> StateReplyV1:
-    return StateReplyV1(id=asked, error=reason)

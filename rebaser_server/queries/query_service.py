@@ -25,6 +25,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
+from rebaser_core.queries import Question
 from rebaser_core.query_protocol import (
     ACCEPTS_PIECES,
     DEFAULT_REPLY_TIMEOUT,
@@ -39,7 +40,6 @@ from rebaser_core.versioning import (
     CONTENT_TYPE,
     MESSAGE_ID,
     REQUEST_DIGEST,
-    MessageType,
     Versioned,
     header,
 )
@@ -57,19 +57,12 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class _ReplySender(Generic[ReplyT]):
-    def __init__(
-        self,
-        streams: Streams,
-        query: Msg,
-        kind: MessageType[ReplyT],
-        refusal: Callable[[RequestId, str], ReplyT],
-    ) -> None:
+    def __init__(self, streams: Streams, query: Msg, question: Question[Any, ReplyT]) -> None:
         headers = query.headers or {}
         self._nc = streams.js.nc
         self._room = streams.js.message_limits
-        self._kind = kind
+        self._question = question
         self._workspace = query.subject.split(".")[-2]
-        self._refusal = refusal
         self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
         self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
         # A query cannot have us write into streams: NATS sends to any inbox that it names.
@@ -86,7 +79,7 @@ class _ReplySender(Generic[ReplyT]):
         if not self._inbox:
             return
         headers, payload = await compute_in_turn(
-            self._workspace, self._kind.encode, reply, self._content_type
+            self._workspace, self._question.reply.encode, reply, self._content_type
         )
         if len(payload) <= self._room.max_payload_for(self._inbox, headers):
             await self._nc.publish(self._inbox, payload, headers=headers)
@@ -97,7 +90,7 @@ class _ReplySender(Generic[ReplyT]):
                 f"the answer has {len(payload)} bytes, more than fit into a message: ask for "
                 f"less, or with the header {ACCEPTS_PIECES}, as newer clients do"
             )
-            await self._send_small(self._refusal(reply.id, why))
+            await self._send_small(self._question.refusal(reply.id, why))
 
     async def busy(self, refusal: ReplyT) -> None:
         """Ask the asker to ask again later."""
@@ -105,7 +98,7 @@ class _ReplySender(Generic[ReplyT]):
 
     async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
         if self._inbox:
-            headers, payload = self._kind.encode(reply, self._content_type)
+            headers, payload = self._question.reply.encode(reply, self._content_type)
             await self._nc.publish(self._inbox, payload, headers=headers | (more or {}))
 
     async def _send_pieces(self, headers: dict[str, str], payload: bytes) -> None:
@@ -165,14 +158,9 @@ class QueryBounds:
 
 @dataclass(frozen=True, slots=True)
 class QueryKind(Generic[QueryT, ReplyT]):
-    name: str
-    """Name as in the kind's subjects: `values` for `rebaser.values.<ws>.<cs>`."""
-    query: MessageType[QueryT]
-    reply: MessageType[ReplyT]
+    question: Question[QueryT, ReplyT]
     replies: Callable[[QueryT, Mapping[str, str]], AsyncGenerator[ReplyT, None]]
     """Function that yields the answer, in one message or more, to a query with these headers."""
-    refusal: Callable[[RequestId, str], ReplyT]
-    """Function that makes a reply with the reason for no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +236,7 @@ class _Intake(Generic[QueryT, ReplyT]):
         self, streams: Streams, kind: QueryKind[QueryT, ReplyT], bounds: QueryBounds
     ) -> None:
         self._streams = streams
-        self._kind = kind
+        self._question, self._replies = kind.question, kind.replies
         self._bounds = bounds
         self._queue = _Queue(bounds)
 
@@ -256,7 +244,7 @@ class _Intake(Generic[QueryT, ReplyT]):
     async def open(self) -> AsyncIterator[None]:
         """Answer queries while the body runs; queries that wait at its end are dropped."""
         nc = self._streams.js.nc
-        subject = self._streams.join("rebaser", self._kind.name, "*", "*")
+        subject = self._streams.join("rebaser", self._question.name, "*", "*")
         limit = self._bounds.waiting_bytes
         async with (
             subscribed(nc, subject, self._on_message, queue=QUEUE, pending_bytes=limit),
@@ -291,7 +279,7 @@ class _Intake(Generic[QueryT, ReplyT]):
         reply_sender, result = self._reply_sender(message), "refused"
         try:
             query = await self._read(message)
-            async with aclosing(self._kind.replies(query, message.headers or {})) as replies:
+            async with aclosing(self._replies(query, message.headers or {})) as replies:
                 async for reply in replies:
                     await reply_sender.send(reply)
             result = "answered"
@@ -322,7 +310,7 @@ class _Intake(Generic[QueryT, ReplyT]):
             UnknownSubject: the subject names no change set.
         """
         change_set = self._streams.parse_change_set(message.subject)
-        headers, decode = message.headers or {}, self._kind.query.decode
+        headers, decode = message.headers or {}, self._question.query.decode
         if len(message.data) < _LARGE_QUERY:
             query = decode(headers, message.data)
         else:
@@ -336,7 +324,7 @@ class _Intake(Generic[QueryT, ReplyT]):
         return query
 
     def _reply_sender(self, message: Msg) -> _ReplySender[ReplyT]:
-        return _ReplySender(self._streams, message, self._kind.reply, self._kind.refusal)
+        return _ReplySender(self._streams, message, self._question)
 
     def _refusal(self, message: Msg, why: str) -> ReplyT:
         """A refusal without a look at the body; the asker knows the query by the inbox."""
@@ -344,10 +332,11 @@ class _Intake(Generic[QueryT, ReplyT]):
             query_id = RequestId.from_str(header(message.headers or {}, MESSAGE_ID) or "")
         except ValueError:
             query_id = _NO_ID
-        return self._kind.refusal(query_id, why[:1_000])
+        return self._question.refusal(query_id, why[:1_000])
 
 
 DEFAULT: Final = QueryBounds()
+_OUTCOMES: Final = Question("outcomes", OutcomeQuery, OutcomeReply, {})
 
 
 class QueryService:
@@ -368,7 +357,7 @@ class QueryService:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
+        outcomes = QueryKind(_OUTCOMES, self._outcome)
         async with AsyncExitStack() as stack:
             for kind in (*self._kinds, outcomes):
                 await stack.enter_async_context(_Intake(self._streams, kind, self._bounds).open())
@@ -378,7 +367,3 @@ class QueryService:
         self, query: OutcomeQueryV1, headers: Mapping[str, str]
     ) -> AsyncGenerator[OutcomeReplyV2, None]:
         yield await self._outcomes.find(query, header(headers, REQUEST_DIGEST) or "")
-
-
-def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:
-    return OutcomeReplyV2(id=query_id, error=why)

@@ -9,7 +9,6 @@ from rebaser_core.queries import (
     TABLE_DIFFERENCES,
     TABLES,
     VALUES,
-    Question,
 )
 from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.queries.comparisons import ComparisonService
@@ -32,15 +31,11 @@ class ValueQueries:
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     def kinds(self) -> list[QueryKind[Any, Any]]:
-        answered: list[tuple[Question[Any, Any], Any]] = [
-            (PROVENANCE, self.provenance.replies),
-            (VALUES, self.values.replies),
-            (TABLES, self.tables.replies),
-            (TABLE_DIFFERENCES, self.table_differences.replies),
-            (DIFFERENCES, self.comparisons.difference),
-            (REVERTS, self.comparisons.revert),
-        ]
         return [
-            QueryKind(each.name, each.query, each.reply, replies, each.refusal)
-            for each, replies in answered
+            QueryKind(PROVENANCE, self.provenance.replies),
+            QueryKind(VALUES, self.values.replies),
+            QueryKind(TABLES, self.tables.replies),
+            QueryKind(TABLE_DIFFERENCES, self.table_differences.replies),
+            QueryKind(DIFFERENCES, self.comparisons.difference),
+            QueryKind(REVERTS, self.comparisons.revert),
         ]
