@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from secrets import token_bytes
-from typing import Any, Final, Never
+from typing import Final, Never
 
 import orjson
 import structlog
@@ -54,7 +55,7 @@ from rebaser_server.processor.application import CommitPart, Job, JobPlanner, Jo
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.runtime.failures import EvaluatorAway, StoreDamaged
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import background, wait_forever
+from rebaser_server.runtime.tasks import background, for_each_concurrently, wait_forever
 
 log: Final = structlog.get_logger()
 
@@ -62,7 +63,7 @@ _RETRY_FOR: Final = 20.0
 """Seconds for which a send is tried again before the job is put off."""
 _SEAL_KEY_BYTES: Final = 32  # as a key of BLAKE3 has
 _AT_ONCE: Final = 16
-"""Number of targets that a key sends to at a time."""
+"""Number of targets and timers that a key sends to, and sets, at a time."""
 
 
 class Seals:
@@ -164,28 +165,23 @@ class SendJob(Job):
         targets: dict[tuple[str, str], list[Outgoing]] = {}
         for call in self.calls:
             targets.setdefault((call.service, call.key), []).append(call)
-        permits, done = asyncio.Semaphore(_AT_ONCE), count(1)
-        full: list[QueueFull] = []
+        done, full = count(1), list[QueueFull]()
 
         async def send(calls: Sequence[Outgoing]) -> None:
             # O2: one after the other: a target that heard a later call takes an earlier one for a
             # repetition.
-            async with permits:
-                try:
-                    for call in calls:
-                        await self._send(call)
-                        progress.record(next(done))
-                except QueueFull as error:  # this target's queue: the others get what is theirs
-                    full.append(error)
+            try:
+                for call in calls:
+                    await self._send(call)
+                    progress.record(next(done))
+            except QueueFull as error:  # this target's queue: the others get what is theirs
+                full.append(error)
 
-        async def arm(name: str, timer: Timer) -> None:
-            async with permits:
-                await self.of.alarms.arm(self.of.change_set, self.service, self.key, name, timer)
-
-        work = [send(calls) for calls in targets.values()]
-        work += [arm(name, timer) for name, timer in self.timers]
+        arm = partial(self.of.alarms.arm, self.of.change_set, self.service, self.key)
+        work = [partial(send, calls) for calls in targets.values()]
+        work += [partial(arm, name, timer) for name, timer in self.timers]
         try:
-            await _all(work)
+            await for_each_concurrently(work, lambda each: each(), min(_AT_ONCE, len(work)))
             if full:
                 raise full[0]
         except (NotConfirmed, QueueFull, JetStreamError, OSError) as error:
@@ -232,18 +228,6 @@ async def publish_call(streams: Streams, seals: Seals, call: CallRequestV1, auth
     headers[MESSAGE_ID] = message_id(call.id, target, payload)
     headers[AUTHOR] = author
     await publish_request(streams, target, headers, payload, retry_for=_RETRY_FOR)
-
-
-async def _all(work: list[Any]) -> None:
-    """Await all; the first error ends the others."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        for task in asyncio.as_completed(tasks):
-            await task
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _of_key(content: Content) -> KeyContent:
