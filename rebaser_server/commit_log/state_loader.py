@@ -7,13 +7,13 @@ states of a process: those of its runs, those that they released, and those that
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from math import floor
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 from rebaser_core.commits import CommitV2
 from rebaser_core.errors import NewerVersion
@@ -29,7 +29,7 @@ from rebaser_server.errors import (
     NotRetained,
 )
 from rebaser_server.runtime.failures import StoreDamaged
-from rebaser_server.runtime.tasks import compute_in_turn, drop_error
+from rebaser_server.runtime.tasks import compute_in_turn, unlocked_after
 
 T = TypeVar("T")
 
@@ -211,7 +211,7 @@ class StateCache:
             # From here on the thread's end releases the lock, also if the reader is cancelled
             # before that: else the run would change the state under the thread.
             stack.pop_all()
-        return await _unlocked_after(run.lock, asyncio.to_thread(look, run.state))
+        return await unlocked_after(run.lock, asyncio.to_thread(look, run.state))
 
     async def _read_kept(
         self,
@@ -248,7 +248,7 @@ class StateCache:
                 self._resize(change_set, kept, await compute(state.size, loader.machine))
             return await compute(look, state)
 
-        return await _unlocked_after(kept.lock, measure_and_look())
+        return await unlocked_after(kept.lock, measure_and_look())
 
     async def _update(self, kept: _KeptState, loader: "StateLoader", end: LogEnd | None) -> State:
         """Bring the state up to date, at the cost of the commits since the last reader."""
@@ -280,14 +280,6 @@ class StateCache:
             return None
         self._total -= kept.size
         return self._kept.pop(change_set)
-
-
-async def _unlocked_after(lock: asyncio.Lock, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` returns; release the lock after it, also if the caller is cancelled."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda _: lock.release())
-    task.add_done_callback(drop_error)
-    return await asyncio.shield(task)
 
 
 def _ends_with(state: State, end: LogEnd) -> bool:

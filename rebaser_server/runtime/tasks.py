@@ -495,14 +495,15 @@ async def compute_in_turn(
     if line is None:
         line = lines[owner] = Lock()
     await line.acquire()
-    try:
-        call = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    except BaseException:
-        line.release()
-        raise
-    call.add_done_callback(lambda _: line.release())
-    call.add_done_callback(drop_error)
-    return await asyncio.shield(call)
+    return await unlocked_after(line, asyncio.to_thread(function, *args, **kwargs))
+
+
+async def unlocked_after(lock: Lock, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns; release the lock after it, also if the caller is cancelled."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: lock.release())
+    task.add_done_callback(drop_error)
+    return await asyncio.shield(task)
 
 
 class Turns:
