@@ -7,7 +7,7 @@ computed by all slots at once, in a run of its own; the next level takes what ca
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -195,7 +195,7 @@ class LeveledRun:
                 stage.stop, pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in located)])
             )
             done += located
-        return await asyncio.to_thread(level_split.merge, done)
+        return await asyncio.to_thread(restore_order, done, level_split.order)
 
     def _parts(
         self, level_split: "_LevelSplit", piece: WorkUnit, stage: Stage
@@ -217,20 +217,12 @@ class LeveledRun:
         return [(part, extract(piece, part)) for part in chosen]
 
 
+@dataclass(frozen=True, slots=True)
 class _LevelSplit:
     """A unit in the order of its levels, and how to go through them."""
 
-    def __init__(
-        self,
-        unit: WorkUnit,
-        order: NDArray[np.int64],
-        seconds: NDArray[np.float64],
-        stages: list[Stage],
-    ) -> None:
-        self.unit = unit
-        self.seconds = seconds
-        self.stages = stages
-        self._order = order
-
-    def merge(self, results: Sequence[UnitResult]) -> UnitResult:
-        return restore_order(results, self._order)
+    unit: WorkUnit
+    order: NDArray[np.int64]
+    """Position of each value in the order of before."""
+    seconds: NDArray[np.float64]
+    stages: list[Stage]
