@@ -27,9 +27,9 @@ from rebaser_client.tables import as_table, read_updates
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.messages import SuccessStatusV3
+from rebaser_core.messages import SuccessStatusV3, UpdatesBatch
 from rebaser_core.streams import Streams
-from rebaser_core.table_updates import decode_batch, read_stream
+from rebaser_core.table_updates import read_stream, with_rows
 from rebaser_core.updates import AnyUpdate, BatchLimits, read_update
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute.plan import plan
@@ -119,7 +119,7 @@ def _one_load(batches: Batches, checkpoints: Checkpoints) -> dict[str, float]:
         payload = encode_batch(RequestId(), valid, CBOR)
         clock.end("client: encode")
         collect_rarely()
-        received = decode_batch(payload, from_client=True).updates
+        received = with_rows(UpdatesBatch.decode_stored(payload, from_client=True)).updates
         clock.end("daemon: decode")
         limits.violation(received, len(received))
         clock.end("daemon: limits")

@@ -19,7 +19,7 @@ from rebaser_core import codecs
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import DIGITS, ID_LENGTH
-from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
+from rebaser_core.messages import UpdatesBatchV1
 from rebaser_core.updates import MAX_ARGUMENT, MAX_NAME, AnyUpdate, LazyUpdates, PutFunc, SizeBounds
 
 MAX_ARGUMENTS: Final = 64
@@ -308,11 +308,6 @@ class TableUpdates(LazyUpdates):
             longest = pc.max(pc.binary_length(self.values)).as_py() or 0
             value_bytes = longest * (_DIGITS if self.is_json else _ESCAPE) + 2
         return SizeBounds(max(slashes) + 1, sum(widths), value_bytes)
-
-
-def decode_batch(payload: bytes, *, from_client: bool = False) -> UpdatesBatchV1:
-    """Decode as `UpdatesBatch.decode_stored`, with the rows of a table among the `updates`."""
-    return with_rows(UpdatesBatch.decode_stored(payload, from_client=from_client))
 
 
 def with_rows(batch: UpdatesBatchV1) -> UpdatesBatchV1:

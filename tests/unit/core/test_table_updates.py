@@ -9,7 +9,7 @@ from rebaser_client.tables import as_table
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
-from rebaser_core.table_updates import TableUpdates, decode_batch
+from rebaser_core.table_updates import TableUpdates, with_rows
 from rebaser_core.updates import BatchLimits, PlainUpdates, PutFunc, PutValue, RemoveValue, SetValue
 from tests.helpers.batches import limits
 from tests.wire.samples import FUNC, ONE, REQUEST, SUM, TABLE, TWO
@@ -50,8 +50,9 @@ def test_a_batch_with_a_table_is_read_with_its_rows(content_type):
     made = as_table([SUM_OF, PutValue(value_id=ONE, value=1), SetValue(value_id=TWO, value=None)])
     listed, encoded = made.split()
     batch = UpdatesBatchV1(id=REQUEST, updates=listed, table=encoded)
+    payload = UpdatesBatch.encode(batch, content_type)[1]
 
-    read = decode_batch(UpdatesBatch.encode(batch, content_type)[1], from_client=True)
+    read = with_rows(UpdatesBatch.decode_stored(payload, from_client=True))
 
     assert read.updates == made
     assert isinstance(read.updates, TableUpdates)
