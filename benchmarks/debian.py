@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 
 from debian_demo.graph import Packages
 from rebaser_core.updates import SetComputed, Update
-from rebaser_server.compute.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluation import decode_sound, evaluate_unit
+from rebaser_server.compute.evaluation import decode_sound
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import decode_result, encode_result
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
+from tests.helpers.work_units import evaluated
 
 _UPDATES = TypeAdapter(list[Update])
 
@@ -126,5 +126,4 @@ class InProcess:
 def _evaluate(unit: bytes) -> pa.Buffer:
     # Not in a child: of this process, which has the whole graph, a fork takes longer than of any
     # that evaluates, and the limit is what Rebaser would take without isolation.
-    decoded = decode_sound(unit)
-    return encode_result(evaluate_unit(decoded, CallWatchdog(decoded.limits)))
+    return encode_result(evaluated(decode_sound(unit)))

@@ -44,24 +44,13 @@ from rebaser_server.compute.work_unit import (
 )
 
 
-def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> UnitResult:
-    """Evaluate a unit in this process; return its result.
-
-    `vectorised`: whether functions may be called for many values at once, which changes only the
-    time.
-    """
-    evaluation = Evaluation(unit, watchdog, vectorised=vectorised)
-    evaluation.advance(len(unit))
-    return evaluation.result()
-
-
 class Evaluation:
     """Evaluation of a unit, from the first value on, as far as is asked for."""
 
-    def __init__(self, unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> None:
+    def __init__(self, unit: WorkUnit, watchdog: CallWatchdog) -> None:
         self._unit = unit
         self._watchdog = watchdog
-        self._vectorised = vectorised
+        self._vectorised = True
         self._is_ready = False
         self.missing: dict[int, str] = {}
         """Messages of functions that cannot be loaded, by their place."""

@@ -1,4 +1,4 @@
-"""A work unit from rows, as a test writes them."""
+"""A work unit from rows, as a test writes them, and its evaluation in this process."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluation import Evaluation
+from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.work_unit import (
     STATUSES,
     STRING_TYPE,
@@ -44,3 +47,12 @@ def unit_from_rows(
         strings([dumps(data) for _, _, data in constants]),
         limits,
     )
+
+
+def evaluated(unit: WorkUnit, *, one_by_one: bool = False) -> UnitResult:
+    """The result of a unit; `one_by_one`: without functions that take many values at once."""
+    evaluation = Evaluation(unit, CallWatchdog(unit.limits))
+    if one_by_one:
+        evaluation.call_one_by_one()
+    evaluation.advance(len(unit))
+    return evaluation.result()

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from rebaser_server.compute import memo as memos
 from rebaser_server.compute import recall
-from rebaser_server.compute.call_watchdog import CallWatchdog
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.evaluation import evaluate, evaluate_unit
+from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
 from rebaser_server.files import SharedFiles, memo_directory
 from tests.helpers.graph_builder import Builder, install
 from tests.helpers.random_batches import examples
+from tests.helpers.work_units import evaluated
 
 SOURCE = """
 CALLS = []
@@ -83,7 +83,7 @@ def compute(build: Builder, memo: WorkspaceMemo | None, seconds: float = 0.0) ->
     """One update; its calls are said to have taken so long."""
     planned = plan(build.graph, 2, memo=memo)
     units = planned.units
-    outcomes = [evaluate_unit(unit, CallWatchdog(unit.limits)) for unit in units]
+    outcomes = [evaluated(unit) for unit in units]
     build.apply(outcomes)
     if memo is not None:
         memo.record(

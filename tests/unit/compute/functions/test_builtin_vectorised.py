@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.compute.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluation import evaluate_unit
 from rebaser_server.compute.functions.vectorised import VECTOR_BUILTINS, sum_rows_exact
 from rebaser_server.compute.results import UnitResult
-from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, ArgumentSpec, CallLimits, WorkUnit
+from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, ArgumentSpec, WorkUnit
 from tests.helpers.graph_builder import UNHURRIED, install
 from tests.helpers.reference_evaluator import independently
-from tests.helpers.work_units import unit_from_rows
+from tests.helpers.work_units import evaluated, unit_from_rows
 
 NUMBERS = [0, 1, -1, 3, 0.0, -0.0, 1.0, 0.5, -2.5, 1e16, 0.1, 1e308, 5e-324, 2**53 + 1, 2**62]
 EXTREMES = [2**63 - 1, -(2**63), -1e308, 2**31, 1e-300]
@@ -76,8 +74,8 @@ def rows_of(outcome: UnitResult) -> list[dict[str, Any]]:
 
 
 def require_same(unit: WorkUnit) -> UnitResult:
-    at_once = evaluate_unit(unit, CallWatchdog(CallLimits()))
-    one_by_one = evaluate_unit(unit, CallWatchdog(CallLimits()), vectorised=False)
+    at_once = evaluated(unit)
+    one_by_one = evaluated(unit, one_by_one=True)
     assert rows_of(at_once) == rows_of(one_by_one)
     assert at_once.recomputed == one_by_one.recomputed
     return at_once

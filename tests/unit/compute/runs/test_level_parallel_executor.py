@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebaser_server.compute.call_watchdog import CallWatchdog
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.evaluation import evaluate, evaluate_unit
+from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.level_parallel import LeveledRun
 from rebaser_server.compute.results import StoredResult, UnitResult, decode_result
 from rebaser_server.compute.run import Run
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.noted_progress import NotedProgress
+from tests.helpers.work_units import evaluated
 from tests.unit.compute.functions.test_builtin_vectorised import random_blob, rows_of
 
 
@@ -62,7 +62,7 @@ async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
 
     [found] = await LeveledRun(inner, dear(0.05), Run(progress=progress)).results([unit])
 
-    whole = evaluate_unit(unit, CallWatchdog(CallLimits()))
+    whole = evaluated(unit)
     assert isinstance(found, UnitResult)
     assert rows_of(found) == rows_of(whole)
     assert found.recomputed == whole.recomputed
