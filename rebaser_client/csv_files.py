@@ -147,8 +147,9 @@ def _mistake(rest: str, *, at_end: bool) -> tuple[int, str] | None:
 
 def require_once(columns: Sequence[str], where: str = "") -> None:
     """Raise `InvalidDraft` if a name is there twice."""
+    places: dict[str, int] = {}
     for number, column in enumerate(columns, 1):
-        first = columns.index(column) + 1
+        first = places.setdefault(column, number)
         if first < number:
             raise InvalidDraft(
                 f"{where}columns {first} and {number} are both called {column!r:.80}"
@@ -229,7 +230,8 @@ def read_csv_table(
     `read_csv`; `more` has patterns of cells.
 
     Raises:
-        InvalidDraft: as `read_csv` does, or a cell is not of its column's type.
+        InvalidDraft: as `read_csv` does, or a table has no such columns, or a cell is not of its
+            column's type.
         MissingPackage: pyarrow is not installed.
         OSError: the file cannot be read.
     """
@@ -237,6 +239,11 @@ def read_csv_table(
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise InvalidDraft(f"{path}: {delimiter!r:.20} separates no cells; give one character")
     names, parts = _open(Path(path), delimiter)
+    schemas: Any = package("rebaser_core.table_schemas", extra="arrow")
+    try:
+        schemas.kept_schema(pa.schema([(name, pa.string()) for name in names]))
+    except schemas.NotATable as error:
+        raise InvalidDraft(f"{path}: {error}") from error
     columns = [_Column(pa, name, kind_of(name), more or {}) for name in names]
     batches = _typed(pa, path, columns, parts)
     return pa.RecordBatchReader.from_batches(next(batches), batches)

@@ -155,6 +155,21 @@ def test_rows_and_tables_are_refused_in_the_same_words(
             read(path)
 
 
+def test_columns_that_no_table_has_are_refused_before_the_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "turned.csv"
+    columns = ",".join(f"day{number}" for number in range(300_000))
+
+    for names, message in (
+        (columns, "300,000 columns; a table has at most 2,000"),
+        (f"{columns},day7", "columns 8 and 300001 are both called 'day7'"),
+        ("a,A", "'a' and 'A' differ in upper and lower case alone"),
+        ("a,", "a column without a name"),
+    ):
+        path.write_text(f"{names}\nthis line is too short\n")
+        with pytest.raises(InvalidDraft, match=f"turned.csv: .*{message}"):
+            written(path)
+
+
 def test_a_large_cell_with_breaks_stays_whole_on_any_border(tmp_path: Path) -> None:
     cell = "-\r\n" * 100
     (tmp_path / "rows.csv").write_bytes(f'n,story\r\n1,"{cell}"\r\n2,short'.encode())
