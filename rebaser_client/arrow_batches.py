@@ -5,8 +5,9 @@ a named one is a column. Import this module where there is a table: it takes pya
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,24 +15,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rebaser_client.plain_values import INDEX
-from rebaser_core.table_schemas import AS_WRITTEN, BY_GROUPS, NotATable, checked_rows, first_line
+from rebaser_core.table_schemas import (
+    AS_WRITTEN,
+    BY_GROUPS,
+    NUL,
+    NotATable,
+    checked_rows,
+    first_line,
+)
 
 
 def read_frame(frame: Any) -> pa.RecordBatchReader:
     """Return the rows of a table with Arrow's stream interface. Raises `NotATable`."""
     try:
-        reader = pa.RecordBatchReader.from_stream(frame)
-    except MemoryError:
+        # As pandas does it itself, and with whole names.
+        rows = pa.Table.from_pandas(frame) if _is_of("pandas", frame) else frame
+        _require_names(rows)
+        reader = pa.RecordBatchReader.from_stream(rows)
+    except (MemoryError, NotATable):
         raise
     except Exception as error:  # a library has errors of its own, and those of Python
         what = str(error.args[0] if error.args else type(error).__name__)
         raise NotATable(f"{_culprit(frame)}{what:.300}") from error
-    kinds = dict(getattr(frame, "schema", {})).items() if _is_polars(frame) else ()
-    if objects := [name for name, kind in kinds if str(kind) == "Object"]:
-        # Polars gives Arrow their addresses.
-        raise NotATable(f"column {objects[0]!r:.80} has objects of Python: convert it")
     if hasattr(frame, "iloc"):
-        _require_alike(frame, reader.schema)
+        for (name, column), kind in zip(frame.items(), reader.schema.types, strict=False):
+            if column.dtype == object:
+                _require_alike(str(name), column, kind)
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
@@ -44,6 +53,22 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
     return without_index(pa.RecordBatchReader.from_batches(reader.schema, batches()))
 
 
+def _require_names(frame: Any) -> None:
+    """Require names and types that Arrow takes from one library to another as they are."""
+    columns: list[tuple[str, Any]] = []
+    if isinstance(getattr(frame, "schema", None), pa.Schema):
+        columns = [(field.name, field.type) for field in frame.schema]
+    elif _is_of("polars", frame) and hasattr(frame, "__arrow_c_stream__"):
+        is_frame = hasattr(frame, "columns")
+        columns = [*frame.schema.items()] if is_frame else [(frame.name, frame.dtype)]
+    for name, kind in ((name, str(kind)) for name, kind in columns):
+        # Names end there for Arrow, and Polars ends the process.
+        if "\0" in name or "\0" in kind.replace(r"\x00", "\0"):
+            raise NotATable(f"column {name!r:.80}: {NUL}")
+        if kind == "Object":  # Polars gives Arrow their addresses
+            raise NotATable(f"column {name!r:.80} has objects of Python: convert it")
+
+
 _MIXED: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str]]] = (
     (pa.types.is_date, lambda cell: isinstance(cell, datetime), "days and times"),
     (
@@ -51,28 +76,41 @@ _MIXED: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool
         lambda cell: getattr(cell, "tzinfo", None) is None,
         "times with and without a time zone",
     ),
-    (pa.types.is_binary, lambda cell: isinstance(cell, str), "bytes and text"),
+    (
+        lambda kind: kind in (pa.binary(), pa.string()),
+        lambda cell: isinstance(cell, str),
+        "bytes and text",
+    ),
     (pa.types.is_floating, lambda cell: type(cell).__name__[:4] == "bool", "numbers and booleans"),
 )
 """Types that Arrow gives a column of objects whose cells it changes, and what tells these apart."""
 
 
-def _require_alike(frame: Any, schema: pa.Schema) -> None:
-    """Require that Arrow changes no cells of a frame of pandas to be like others in a column."""
-    for (name, column), kind in zip(frame.items(), schema.types, strict=False):
-        for is_kind, test, what in _MIXED if column.dtype == object else ():
-            if is_kind(kind) and len({test(cell) for cell in column.dropna()}) > 1:
-                raise NotATable(f"column {str(name)!r:.80} has {what}: convert it")
+def _require_alike(name: str, column: Any, kind: pa.DataType) -> None:
+    """Require that Arrow changes no cells of a column of pandas, or in them, to be like others."""
+    cells = column.dropna()
+    if pa.types.is_struct(kind):
+        for field in kind:
+            inner = [cell.get(field.name) for cell in cells if isinstance(cell, Mapping)]
+            _require_alike(name, type(column)(inner, dtype=object), field.type)
+    elif pa.types.is_list(kind):
+        # The items of an array of NumPy are alike.
+        lists = [cell for cell in cells if getattr(cell, "dtype", "O") == "O"]
+        inner = [*chain.from_iterable(lists)]
+        _require_alike(name, type(column)(inner, dtype=object), kind.value_type)
+    for is_kind, test, what in _MIXED:
+        if is_kind(kind) and len(set(map(test, cells))) > 1:
+            raise NotATable(f"column {name!r:.80} has {what}: convert it")
 
 
-def _is_polars(frame: Any) -> bool:
-    return type(frame).__module__.startswith("polars.")
+def _is_of(library: str, frame: Any) -> bool:
+    return type(frame).__module__.partition(".")[0] == library
 
 
 def _culprit(frame: Any) -> str:
     """Return the first column of a frame that Arrow does not take, for a message."""
     columns = getattr(frame, "columns", ())
-    is_known = hasattr(frame, "iloc") or _is_polars(frame)
+    is_known = hasattr(frame, "iloc") or _is_of("polars", frame)
     for place in range(len(columns) if is_known else 0):
         try:
             pa.RecordBatchReader.from_stream(getattr(frame, "iloc", frame)[:, [place]])

@@ -28,6 +28,9 @@ PARTITION_BY: Final = "rebaser.partition_by"
 """Key of a Parquet file's metadata, with the name of the column that partitions the table."""
 
 
+NUL: Final = "a name with the character NUL, behind which Arrow cuts names: rename it"
+
+
 class NotATable(RebaserError):
     """The bytes are no file in Parquet, or have what a table cannot keep; the message says what."""
 
@@ -157,11 +160,13 @@ def kept_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def require_distinct(names: Sequence[str], where: str = "") -> None:
-    """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
+    """Raise `NotATable` if two have one name, in upper or lower case, or one is unusable."""
     seen: dict[str, str] = {}
     for name in names:
         if not name:
             raise NotATable(f"{where}a column without a name: name each column")
+        if "\0" in name:
+            raise NotATable(f"{where}column {name!r:.80}: {NUL}")
         before = seen.get(name.lower())
         if before == name:
             raise NotATable(f"{where}two columns are called {name!r}: give each a name of its own")

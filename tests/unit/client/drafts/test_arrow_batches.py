@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,31 @@ def test_what_arrow_cannot_hold_is_refused_by_its_column(frame: Any, column: str
 
     with pytest.raises(InvalidDraft, match=f"column '{column}'"):
         written(frame)
+
+
+@pytest.mark.parametrize("make", [pa.table, pl.DataFrame, pd.DataFrame])
+@pytest.mark.parametrize(
+    "columns", [{"a\0b": [1]}, {"a": [{"b\0c": 1}]}, {"a": [[{"b\0c": 1}]]}], ids=str
+)
+def test_a_name_with_the_character_nul_is_refused(
+    make: Callable[..., Any], columns: dict[str, Any], tmp_path: Path
+) -> None:
+    """Arrow would cut it, and Polars end the process."""
+    frame = make(columns)
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+
+    for read in (written, lambda _: written(tmp_path / "rows.parquet")):
+        with pytest.raises(InvalidDraft, match=r"column 'a.*: a name with the character NUL"):
+            read(frame)
+    with pytest.raises(MalformedMessage, match=r"column 'a.*: a name with the character NUL"):
+        read_updates(frame)
+
+
+def test_a_series_is_a_table_if_it_is_of_structs() -> None:
+    assert rows_in(pl.Series("all", [{"a": 1}, {"a": 2}])) == [{"a": 1}, {"a": 2}]
+    for series in (pl.Series("a\0b", [1]), pl.Series("a\0b", [{"a": 1}])):
+        with pytest.raises(InvalidDraft, match="NUL"):
+            written(series)
 
 
 def test_rows_of_columns_that_have_one_name_are_refused() -> None:

@@ -139,8 +139,17 @@ NOON = datetime(2026, 11, 1, 12)  # noqa: DTZ001 - without a time zone
 )
 def test_cells_that_arrow_would_make_alike_are_refused(cells: list[Any], says: str) -> None:
     """Without a word it drops the time of a day, or the zone of a time."""
-    with pytest.raises(InvalidDraft, match=says):
-        written(pd.DataFrame({"a": pd.Series(cells, dtype=object)}))
+    first, second = cells
+
+    for column in (
+        cells,
+        [[first], [second]],
+        [[first, second, None]],
+        [{"k": first}, {"k": second}],
+        [[{"k": (first,)}, {"k": (second, None)}], None, []],
+    ):
+        with pytest.raises(InvalidDraft, match=says):
+            written(pd.DataFrame({"a": pd.Series(column, dtype=object)}))
 
 
 def test_a_query_that_fails_on_the_way_is_no_table() -> None:
@@ -159,7 +168,9 @@ def test_a_query_that_fails_on_the_way_is_no_table() -> None:
     "cells", [[NOON, pd.NaT, None], [NOON.date(), pd.NaT], [1.5, 2, float("nan")], ["x", pd.NA]]
 )
 def test_missing_cells_are_like_any_others(cells: list[Any]) -> None:
-    assert written(pd.DataFrame({"a": pd.Series(cells, dtype=object)})).rows == len(cells)
+    for column in (cells, [cells, None], [{"k": cells}, {}]):
+        frame = pd.DataFrame({"a": pd.Series(column, dtype=object)})
+        assert written(frame).rows == len(column)
 
 
 @pytest.mark.parametrize(
