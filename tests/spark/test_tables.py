@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -159,6 +160,25 @@ async def test_a_table_is_what_was_declared(sheet: TableSheet) -> None:
 
     assert ran == 1
     assert [row["day"] for row in sheet.rows("it")] == ["mon", "tue", "wed"]
+
+
+async def test_columns_with_any_names_are_in_the_result(sheet: TableSheet) -> None:
+    """A name with a point is no field of a column, and one like a count of Spark's is a key."""
+    odd = {"s": [{"x": 1}], "s.x": [2], "a.b": [3], "*": [4], "s.*": [5], "count": [6], "c0": [7]}
+    sheet.upload("odd", pa.table(odd))
+    sheet.query("all", "SELECT * FROM odd", "odd")
+    sheet.query("keyed", "-- key: count, `a.b`\nSELECT count, `a.b` FROM odd", "odd")
+    sheet.query(
+        "apart",
+        "-- partition by: `s.x`\nSELECT `s.x`, count(*) AS n FROM odd GROUP BY `s.x`",
+        "odd",
+    )
+
+    await sheet.compute()
+
+    assert sheet.rows("all") == [{name: cell for name, [cell] in odd.items()}]
+    assert sheet.rows("keyed") == [{"count": 6, "a.b": 3}]
+    assert sheet.rows("apart") == [{"s.x": 2, "n": 1}]
 
 
 async def test_one_value_may_be_anything_that_json_has(sheet: TableSheet) -> None:

@@ -211,8 +211,9 @@ def _write(
 
 def _require_key(rows: "DataFrame", key: Sequence[str]) -> None:
     """Raise `NotATable` if two rows have one key."""
-    columns = list(map(_quoted, key))
-    twice = rows.groupBy(*columns).count().where("count > 1").limit(1).collect()
+    names = [f"c{place}" for place in range(len(key))]  # none is that of the count
+    keys = rows.select(*map(_quoted, key)).toDF(*names)
+    twice = keys.groupBy(*names).count().where("count > 1").limit(1).collect()
     if twice:
         found = ", ".join(f"{name}={value}" for name, value in zip(key, twice[0], strict=False))
         raise NotATable(f"{twice[0][-1]:,} rows have the key {found}, which one may have")

@@ -59,6 +59,8 @@ def write(
     if by is not None:  # the fewest files
         frame = frame.sortWithinPartitions("`" + by.replace("`", "``") + "`")
     how = _Rows(fields, required, by)
+    # Spark looks for columns by name there, and takes a point for the field of one.
+    frame = frame.toDF(*(f"c{place}" for place in range(len(fields))))
     answers = frame.mapInArrow(partial(_write, target, how), "line string not null").toArrow()
     return _summed_up([loads(line) for line in answers.column("line").to_pylist()], how)
 
