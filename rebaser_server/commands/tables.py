@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 from decimal import Decimal
-from math import isinf
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from blake3 import blake3
@@ -295,7 +295,7 @@ def _steps_from(start: str, edges: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _show_rows(rows: Any, arguments: argparse.Namespace) -> None:
-    """Print the rows of a `pyarrow.Table`; decimals, dates and bytes are text in JSON."""
+    """Print the rows of a `pyarrow.Table`; what JSON has not is text there."""
     rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
     plain_rows = [{name: _cell(cell) for name, cell in row.items()} for row in rows_of(rows)]
     names = rows.column_names
@@ -430,7 +430,7 @@ def _cell(cell: Any) -> Any:
             return str(cell)
         case bytes():
             return cell.hex()
-        case float() if isinf(cell):
+        case float() if not isfinite(cell):
             return str(cell)
         case list() | tuple():
             return list(map(_cell, cell))

@@ -180,6 +180,7 @@ async def test_commands_show_tables(deployment: Deployment) -> None:
             "day": [date(2026, 1, 5), date(2026, 1, 6), None],
             "note": ["a, b", 'say "c"', ""],
             "tags": [["x"], [], None],
+            "rate": [float("nan"), float("-inf"), None],
         }
     )
     shop = await shop_with(deployment, table)
@@ -192,7 +193,7 @@ async def test_commands_show_tables(deployment: Deployment) -> None:
     head = await commands.tell("tables", "show", "shop", "orders", "-n", 2)
     rows = await commands.read("tables", "show", "shop", value.id, "--rows", 10)
 
-    assert [word for word in listed.splitlines()[1].split() if word != "orders"][:2] == ["3", "5"]
+    assert [word for word in listed.splitlines()[1].split() if word != "orders"][:2] == ["3", "6"]
     assert f"table: upload {digest[:12]}" in shown
     assert f"table: upload {digest[:12]}" in await commands.tell("values", "--tree", "shop")
     assert f"table: upload {digest[:12]}" in await commands.tell("why", "shop", "orders")
@@ -210,15 +211,15 @@ async def test_commands_show_tables(deployment: Deployment) -> None:
         ["2", "2026-01-06", "say"],
     ]
     assert rows == [
-        {"id": 1, "net": "1.50", "day": "2026-01-05", "note": "a, b", "tags": ["x"]},
-        {"id": 2, "net": None, "day": "2026-01-06", "note": 'say "c"', "tags": []},
-        {"id": 3, "net": "20.00", "day": None, "note": "", "tags": None},
+        {"id": 1, "net": "1.50", "day": "2026-01-05", "note": "a, b", "tags": ["x"], "rate": "nan"},
+        {"id": 2, "net": None, "day": "2026-01-06", "note": 'say "c"', "tags": [], "rate": "-inf"},
+        {"id": 3, "net": "20.00", "day": None, "note": "", "tags": None, "rate": None},
     ]
     assert await commands.tell("tables", "show", "shop", "orders", "--csv") == (
-        "id,net,day,note,tags\n"
-        '1,1.50,2026-01-05,"a, b","[""x""]"\n'
-        '2,,2026-01-06,"say ""c""",[]\n'
-        "3,20.00,,,\n"
+        "id,net,day,note,tags,rate\n"
+        '1,1.50,2026-01-05,"a, b","[""x""]",nan\n'
+        '2,,2026-01-06,"say ""c""",[],-inf\n'
+        "3,20.00,,,,\n"
     )
     [plain] = await commands.read("tables", "shop")
     described_again = await commands.read("tables", "show", "shop", "orders")
