@@ -52,6 +52,8 @@ def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> Rows:
 
 _BLOCK: Final = 1 << 20
 """Bytes that are read at a time, unless a row has more."""
+_OTHERS: Final = ";\t|"
+"""Characters that other programs write between cells."""
 _QUOTED: Final = re.compile(r'"[^"]*(?:""[^"]*)*"(?!")')
 
 
@@ -63,6 +65,11 @@ def _open(path: Path, delimiter: str = ",", most: float = inf) -> tuple[list[str
         raise InvalidDraft(f"{path}: it is empty; a table without rows has a line with its columns")
     names = [name for [name] in header]
     require_once(names, f"{path}: ")
+    if len(names) == 1 and {*names[0]} & {*_OTHERS}:
+        raise InvalidDraft(
+            f"{path}: its one column is called {names[0]!r:.80}; cells have {delimiter!r} between "
+            "them: save it so"
+        )
     return names, parts
 
 

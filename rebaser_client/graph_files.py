@@ -295,8 +295,8 @@ def read_table_file(path: str | Path, renamed: Mapping[str, str] | None = None) 
     path, renamed = Path(path), renamed or {}
     meanings = {**dict(zip(_COLUMNS, _COLUMNS, strict=True)), **renamed}
     text = [column for column, means in meanings.items() if means != "value"]
+    rows = read_rows(path, text=text)
     try:
-        rows = read_rows(path, text=text)
         if not rows:
             raise InvalidDraft("it has no rows")
         columns = _meanings(dict.fromkeys(column for row in rows for column in row), renamed)
@@ -319,10 +319,8 @@ def _meanings(columns: Iterable[str], renamed: Mapping[str, str]) -> dict[str, s
         if means and found.setdefault(means, column) != column:
             raise InvalidDraft(f"two columns for {means!r}: {found[means]!r} and {column!r}")
     if "name" not in found:
-        is_other = any(mark in known for mark in (";", "\\t", "|"))
-        commas = "; the cells of a CSV file have commas between them" if is_other else ""
         raise InvalidDraft(
-            f"it has no column 'name'; it has {known}{commas}: --map COLUMN=name says which one "
+            f"it has no column 'name'; it has {known}: --map COLUMN=name says which one "
             "names the values. A graph file makes several values of each row"
         )
     unknown = [column for means, column in found.items() if means not in _COLUMNS]

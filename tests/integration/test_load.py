@@ -191,7 +191,7 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
         "j.csv": ("sku,value\na,1\n", "j.csv: it has no column 'name'; it has 'sku', 'value'"),
         "semicolons.csv": (
             "name;value\na;1\n",
-            "it has 'name;value'; the cells of a CSV file have commas between them",
+            f"rebaser: {tmp_path}/semicolons.csv: its one column is called 'name;value'",
         ),
     }
     for name, (text, message) in files.items():

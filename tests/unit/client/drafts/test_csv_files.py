@@ -142,6 +142,8 @@ def test_a_whole_number_that_no_float_equals_stays_whole(tmp_path: Path) -> None
         (b"a,b\na,1,\n", "line 2: more cells than columns: 3, and the first line has 2"),
         (b"a\ncaf\xe9\n", r"line 2: not UTF-8 \(byte 5\)"),
         (b"", "it is empty; a table without rows has a line with its columns"),
+        (b"a;b\n1,5;2\n", "its one column is called 'a;b'; cells have ',' between them"),
+        (b"a\tb\n1\t2\n", r"its one column is called 'a\\tb'"),
     ],
 )
 def test_rows_and_tables_are_refused_in_the_same_words(
