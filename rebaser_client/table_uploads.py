@@ -71,11 +71,13 @@ def _write(batches: pa.RecordBatchReader, sink: Any, partition_by: str | None) -
     with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer:
         if partition_by is not None:
             writer.add_key_value_metadata({PARTITION_BY: partition_by})
-        rows, waiting = 0, list[pa.RecordBatch]()
+        rows, held, waiting = 0, 0, list[pa.RecordBatch]()
         for batch in batches:
             waiting.append(cast(batch, schema))
-            if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
-                rows += _write_groups(writer, waiting)
+            held += batch.num_rows
+            if held >= _GROUP_ROWS:
+                whole = _write_groups(writer, waiting)
+                rows, held = rows + whole, held - whole
         table = pa.Table.from_batches(waiting, schema).combine_chunks()
         writer.write_table(table, _GROUP_ROWS)
         return rows + int(table.num_rows)
