@@ -30,7 +30,7 @@ from rebaser_client.errors import InvalidDraft
 from rebaser_client.row_files import read_rows, row_size
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, offer
-from rebaser_core.table_values import TABLE, reference_key
+from rebaser_core.table_values import TABLE, is_table, reference_key
 from rebaser_core.versioning import first_error
 
 _EMPTY: Final = (
@@ -185,10 +185,15 @@ def _draft(graph: _GraphFile, directory: Path) -> Draft:
 
 def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None:
     """Define the source: a table, where the name of a file stands under `$table`."""
-    given = value[TABLE] if isinstance(value, dict) and value.keys() == {TABLE} else None
-    if not isinstance(given, str | dict) or reference_key(value) is not None:
+    if not is_table(value) or reference_key(value) is not None:
         draft.source(name, value)
         return
+    given = value[TABLE]
+    if other := next((key for key in value if key != TABLE), None):
+        words = f"{TABLE}: {{file: …, {other}: …}}"
+        raise InvalidDraft(
+            f"sources.{name}: {other!r:.80} stands beside {TABLE}: write {words:.200}"
+        )
     try:
         entry = TableSourceEntry.model_validate(
             {"file": given} if isinstance(given, str) else given

@@ -136,6 +136,7 @@ def test_a_source_is_a_table_and_a_function_is_sql(tmp_path: Path) -> None:
         ({"uri": "/lake/../etc", "version": 1}, "'orders': '/lake/../etc' has .. in it"),
         ({"file": "a.csv", "texts": []}, "sources.orders.$table: texts: no such key; there is 'te"),
         ("a.tsv", "a.tsv: a file with a table is .parquet or .csv"),
+        (["a.csv"], "sources.orders.$table: the file: an object is expected, with file, text"),
         ("\0.csv", "null byte"),
         ("\0.parquet", "null byte"),
     ],
@@ -146,6 +147,15 @@ def test_a_mistake_in_a_table_is_named(given: object, message: str, tmp_path: Pa
 
     with pytest.raises(InvalidDraft, match=re.escape(message)):
         read_graph_file(tmp_path / "graph.json")
+
+
+def test_what_stands_beside_a_table_is_refused_with_its_place(tmp_path: Path) -> None:
+    """A Rebaser would take the value for none, and a source would be null."""
+    path = tmp_path / "graph.yaml"
+    path.write_text("sources:\n  orders:\n    $table: orders.csv\n    text: [id]\n")
+
+    with pytest.raises(InvalidDraft, match=r"sources\.orders: 'text' stands beside \$table: write"):
+        read_graph_file(path)
 
 
 @pytest.mark.parametrize(
