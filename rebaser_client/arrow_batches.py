@@ -81,7 +81,11 @@ _MIXED: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool
         lambda cell: isinstance(cell, str),
         "bytes and text",
     ),
-    (pa.types.is_floating, lambda cell: type(cell).__name__[:4] == "bool", "numbers and booleans"),
+    (
+        lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind),
+        lambda cell: type(cell).__name__[:4] == "bool",
+        "numbers and booleans",
+    ),
 )
 """Types that Arrow gives a column of objects whose cells it changes, and what tells these apart."""
 
@@ -101,6 +105,8 @@ def _require_alike(name: str, column: Any, kind: pa.DataType) -> None:
     for is_kind, test, what in _MIXED:
         if is_kind(kind) and len(set(map(test, cells))) > 1:
             raise NotATable(f"column {name!r:.80} has {what}: convert it")
+    if pa.types.is_timestamp(kind) and any(getattr(cell, "nanosecond", 0) for cell in cells):
+        raise NotATable(f"column {name!r:.80} has parts of a microsecond: round them")
 
 
 def _is_of(library: str, frame: Any) -> bool:

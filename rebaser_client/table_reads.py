@@ -97,7 +97,10 @@ class TableValue:
         return await self._read(columns, None)
 
     async def to_pandas(self, columns: Sequence[str] = ()) -> Any:
-        """All rows as a `pandas.DataFrame`. Raises `MissingPackage` without pandas."""
+        """All rows as a `pandas.DataFrame`. Raises `MissingPackage` without pandas.
+
+        Whole numbers in a column with nulls are floats there, which are exact up to 2⁵³.
+        """
         package("pandas", extra="pandas")
         return (await self._read(columns, None)).to_pandas()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -143,6 +144,8 @@ NOON = datetime(2026, 11, 1, 12)  # noqa: DTZ001 - without a time zone
         ([NOON.replace(tzinfo=UTC), NOON], "column 'a' has times with and without a time zone"),
         (["x", b"x"], "column 'a' has bytes and text"),
         ([1.5, True], "column 'a' has numbers and booleans"),
+        ([np.True_, 1], "column 'a' has numbers and booleans"),
+        ([NOON, pd.Timestamp(1)], "column 'a' has parts of a microsecond"),
     ],
 )
 def test_cells_that_arrow_would_make_alike_are_refused(cells: list[Any], says: str) -> None:
