@@ -38,7 +38,7 @@ from rebaser_server.commands.support.deployment import Deployment, warn_if_pause
 from rebaser_server.commands.support.progress import failures, until_computed
 from rebaser_server.commands.support.value_source import read_difference
 from rebaser_server.commands.tables import ComparedTable, compared_tables
-from rebaser_server.terminal.lines import complain, say, say_json, say_script
+from rebaser_server.terminal.lines import complain, say, say_csv, say_json
 from rebaser_server.terminal.tables import Table, show_cells
 
 _BRING_UP_WITHIN: Final = 30.0
@@ -162,7 +162,7 @@ async def diff(deployment: Deployment, arguments: argparse.Namespace) -> None:
     if arguments.json:
         say_json(_plain_comparison(comparison, tables))
     elif arguments.csv:
-        say_script(effects_csv(comparison.computed or ()).rstrip("\n"))
+        say_csv(effects_csv(comparison.computed or ()))
     else:
         _show_comparison(comparison, tables or (), whole=arguments.all)
 

@@ -83,6 +83,14 @@ def say_script(text: str) -> None:
     _write(sys.stdout, [text])
 
 
+def say_csv(text: str) -> None:
+    """Print CSV, each cell as it is; to a terminal, as lines that do not control it."""
+    if is_terminal():
+        say(*text.splitlines())
+    else:
+        _write(sys.stdout, [text.removesuffix("\n")])
+
+
 def _write(stream: TextIO, lines: Iterable[str]) -> None:
     try:
         stream.writelines(f"{line}\n" for line in lines)

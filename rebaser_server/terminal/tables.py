@@ -17,7 +17,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-from rebaser_server.terminal.lines import complain, say, say_json, say_script, visible
+from rebaser_server.terminal.lines import complain, say_csv, say_json, say_script, visible
 
 _WIDTH: Final = 200
 """Columns of a line if stdout is not a terminal."""
@@ -182,7 +182,7 @@ def show_cells(
         text = io.StringIO()
         cells = [[_plain(cell) for cell in row] for row in rows]
         csv.writer(text, lineterminator="\n").writerows([headings, *cells])
-        say(*text.getvalue().split("\n")[:-1])
+        say_csv(text.getvalue())
     elif not rows:
         complain(nothing)
     else:

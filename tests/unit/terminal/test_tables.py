@@ -1,6 +1,7 @@
 """Tables and trees show hostile text as it is, and the whole of it."""
 
 import argparse
+import csv
 import io
 import sys
 
@@ -109,3 +110,21 @@ def test_rows_are_printed_as_the_arguments_ask(capsys: pytest.CaptureFixture[str
         '[{"name": "a, b"}, {"name": "c"}]\n',
         "[]\n",
     ]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_cells_of_csv_are_as_they_are_except_on_a_terminal(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of them is read back; a terminal is controlled by none."""
+    rows = [("a\tb\r\nc", "esc\x1b[31m"), ("back\u202e", None)]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+
+    show_cells(("x", "y"), rows, argparse.Namespace(csv=True), nothing="none")
+
+    out = capsys.readouterr().out
+    if is_terminal:
+        assert out == 'x,y\n"a\\tb\nc",esc\\x1b[31m\nback\\u202e,\n'
+    else:
+        read = list(csv.reader(io.StringIO(out, newline="")))
+        assert read == [["x", "y"], *([cell or "" for cell in row] for row in rows)]
