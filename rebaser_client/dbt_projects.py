@@ -181,7 +181,8 @@ class _Project:
         kind = self._glot.exp.DataType.build(text, dialect=self._dialect)
         name = kind.this.name
         if name == "DECIMAL":
-            return pa.decimal128(*[int(each.name) for each in kind.expressions] or [18, 3])
+            # That of DuckDB is parsed with its digits.
+            return pa.decimal128(*[int(each.name) for each in kind.expressions] or [10, 0])
         if name.startswith("TIMESTAMP"):
             return pa.timestamp("us", "UTC" if name in ("TIMESTAMPTZ", "TIMESTAMPLTZ") else None)
         found = next((arrow for end, arrow in _TYPES.items() if name.endswith(end)), None)

@@ -181,7 +181,7 @@ def test_a_large_cell_with_breaks_stays_whole_on_any_border(tmp_path: Path) -> N
     assert table.to_pylist() == [{"n": "1", "story": cell}, {"n": "2", "story": "short"}]
 
 
-def seed(tmp_path: Path, text: str, **config: Any) -> pa.Table:
+def seed(tmp_path: Path, text: str, adapter: str = "duckdb", **config: Any) -> pa.Table:
     """The table of a seed `lands`, as it is uploaded."""
     (tmp_path / "target").mkdir(exist_ok=True)
     (tmp_path / "lands.csv").write_text(text)
@@ -193,12 +193,27 @@ def seed(tmp_path: Path, text: str, **config: Any) -> pa.Table:
         "config": config,
         "depends_on": {"nodes": []},
     }
-    metadata = {"dbt_schema_version": "v12", "adapter_type": "duckdb"}
+    metadata = {"dbt_schema_version": "v12", "adapter_type": adapter}
     manifest = {"metadata": metadata, "nodes": {"seed.p.lands": node}, "sources": {}}
     path = tmp_path / "target" / "manifest.json"
     path.write_text(json.dumps(manifest))
     [upload] = read_graph_file(path).uploads.values()
     return pq.read_table(io.BytesIO(upload.read()))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "kind"), [("duckdb", "decimal128(18, 3)"), ("spark", "decimal128(10, 0)")]
+)
+def test_a_decimal_of_a_seed_has_the_digits_of_its_engine(
+    adapter: str, kind: str, tmp_path: Path
+) -> None:
+    """Fractions are not rounded where the engine would."""
+    as_decimal = {"column_types": {"a": "decimal"}}
+
+    assert str(seed(tmp_path, "a\n7\n", adapter, **as_decimal).schema.types[0]) == kind
+    if adapter == "spark":
+        with pytest.raises(InvalidDraft, match=r"line 2, column 'a': '12\.50' is no decimal128"):
+            seed(tmp_path, "a\n12.50\n", adapter, **as_decimal)
 
 
 def test_a_seed_has_its_texts_and_types(tmp_path: Path) -> None:
