@@ -29,7 +29,8 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
     """Return the rows of a table with Arrow's stream interface. Raises `NotATable`."""
     try:
         # As pandas does it itself, and with whole names.
-        rows = pa.Table.from_pandas(frame) if _is_of("pandas", frame) else frame
+        is_pandas = _is_of("pandas", frame) and hasattr(frame, "columns")
+        rows = pa.Table.from_pandas(frame) if is_pandas else frame
         _require_names(rows)
         reader = pa.RecordBatchReader.from_stream(rows)
     except (MemoryError, NotATable):
