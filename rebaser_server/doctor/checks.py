@@ -606,6 +606,13 @@ async def _arm(alarms: Alarms, change_set: ChangeSet, content: KeyContent, lost:
         await alarms.arm(change_set, content.service, content.key, name, timer)
 
 
+_OTHER_STORE: Final = (
+    "set REBASER_STORE__ROOT to the store of this NATS, or restore both from backups of the same "
+    "time; delete deployment.json there, and `rebaser doctor --repair`, only if they do belong "
+    "together"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Examination:
     provisioner: Provisioner
@@ -703,16 +710,28 @@ class Examination:
         )
         if problem := await deployment.problem():
             is_lost = await deployment.in_store() is None
-            yield Finding(
-                "store",
-                store.root,
-                problem,
-                Severity.ERROR,
-                remedy="set REBASER_STORE__ROOT to the store of this NATS, or restore both from "
-                "backups of the same time; delete deployment.json there, and `rebaser doctor "
-                "--repair`, only if they do belong together",
-                repair=deployment.adopt if is_lost else None,
+            remedy = await self._why_not_lost(deployment.files) if is_lost else _OTHER_STORE
+            repair = None if remedy else deployment.adopt
+            yield Finding("store", store.root, problem, Severity.ERROR, remedy, repair)
+
+    async def _why_not_lost(self, files: StoreFiles) -> str:
+        """Remedy for a store without an id that is another directory; empty if none shows that.
+
+        As the store, an empty directory would split the history with the one that Rebasers have.
+        """
+        streams = self.provisioner.streams
+        if await statuses(streams, enough=lambda _: True):
+            return (
+                "Rebasers run, and have a store: set REBASER_STORE__ROOT to theirs, or mount it "
+                "here; if it was lost, stop all of them, and then `rebaser doctor --repair`"
             )
+        workspaces = set(await asyncio.to_thread(files.list_names, CHANGE_SETS))
+        logged: set[ChangeSet] = set()
+        with suppress(StreamNotFound):
+            logged = await _named(self.provisioner, streams.commits_stream)
+        if workspaces.isdisjoint(str(each.workspace_id) for each in logged) and workspaces:
+            return f"it has workspaces, and NATS no log of any of them: {_OTHER_STORE}"
+        return ""
 
     async def _losses(self) -> AsyncIterator[Finding]:
         """Messages that NATS had confirmed and lost, as Rebasers found it, or as it shows now."""

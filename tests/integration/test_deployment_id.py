@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import DeploymentInconsistent
 from rebaser_server.files import DEPLOYMENT
 from rebaser_server.service.composition import deployment_id, provisioner_of
+from rebaser_server.settings.settings import Settings
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Daemon, Deployment, deployed, new_change_sets
 from tests.helpers.nats_process import NatsServer, running
@@ -21,11 +23,14 @@ from tests.integration.test_other_pasts import make_anew
 
 
 def id_of(deployment: Deployment, root: Path | None = None) -> DeploymentId:
-    settings = deployment.settings
-    if root is not None:
-        store = settings.store.model_copy(update={"root": str(root)})
-        settings = settings.model_copy(update={"store": store})
+    settings = deployment.settings if root is None else settings_at(deployment, root)
     return deployment_id(provisioner_of(deployment.js, settings), settings)
+
+
+def settings_at(deployment: Deployment, root: Path) -> Settings:
+    """The deployment's settings, with another store."""
+    store = deployment.settings.store.model_copy(update={"root": str(root)})
+    return deployment.settings.model_copy(update={"store": store})
 
 
 async def committed(deployment: Deployment, count: int = 3) -> Owner:
@@ -128,6 +133,40 @@ async def test_a_store_that_was_lost_is_taken_when_a_person_says_so(
     assert (code, "has no id" in what) == (Exit.REPAIRABLE, True)
     assert (await doctor(deployment, repair=True))[0] == Exit.OK
     assert await doctor(deployment) == (Exit.OK, [])
+
+
+async def test_no_directory_becomes_the_store_while_a_rebaser_has_one(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """As the empty one below a mount that is missing: two stores would share out one history."""
+    daemon = await deployment.start()
+    deployment.settings = settings_at(deployment, tmp_path / "elsewhere")
+
+    code, found = await doctor(deployment, repair=True)
+
+    assert code == Exit.DAMAGED
+    assert any("it is another directory" in what for what in found)
+    assert await id_of(deployment).in_store() is None
+    daemon.send(signal.SIGTERM)
+    assert await daemon.ended() == 0
+    assert (await doctor(deployment, repair=True))[0] == Exit.OK
+
+
+async def test_a_store_of_other_change_sets_becomes_nobody_elses(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """Also if its id is lost, and all of its files look like garbage from here."""
+    await committed(deployment)
+    await id_of(deployment).ensure()
+    with running(NatsServer(tmp_path / "other")) as server:
+        async with deployed(server, tmp_path / "b") as other:
+            await committed(other)
+    deployment.settings = settings_at(deployment, tmp_path / "b" / "store")
+
+    code, [what] = await doctor(deployment, repair=True)
+
+    assert (code, "has no id" in what) == (Exit.DAMAGED, True)
+    assert await id_of(deployment).in_store() is None
 
 
 async def test_a_daemon_with_another_store_ends_and_says_why(
