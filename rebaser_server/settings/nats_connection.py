@@ -7,7 +7,12 @@ from typing import Final
 from nats.aio.client import Client
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, TlsFailed
-from rebaser_server.settings.settings import NatsSettings, NatsTlsSettings, Settings
+from rebaser_server.settings.settings import (
+    NatsSettings,
+    NatsTlsSettings,
+    Settings,
+    servers_of,
+)
 
 _NO_TLS: Final = NatsTlsSettings()
 
@@ -19,7 +24,7 @@ def connect_options(settings: Settings) -> ConnectOptions:
     """
     nats = settings.nats
     return ConnectOptions(
-        servers=tuple(url.strip() for url in nats.url.split(",")),
+        servers=servers_of(nats.url),
         name=f"rebaser {settings.instance_id}",
         user=nats.user,
         password=nats.password.get_secret_value() if nats.password else None,

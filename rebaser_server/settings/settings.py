@@ -30,6 +30,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rebaser_core.ids import Ulid, UlidText, WorkspaceId
+from rebaser_core.jetstream import ConnectOptions
 from rebaser_core.updates import BatchLimits
 from rebaser_server.settings.redaction import redact_url, redact_values
 from rebaser_server.telemetry.log_options import LogLevel
@@ -70,7 +71,7 @@ Options = Annotated[dict[str, str], PlainSerializer(redact_values, when_used="js
 
 
 class SettingsGroup(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Role(StrEnum):
@@ -155,6 +156,11 @@ class NatsTlsSettings(SettingsGroup):
         return self
 
 
+def servers_of(url: str) -> tuple[str, ...]:
+    """Return the URLs of NATS servers between commas."""
+    return tuple(each.strip() for each in url.split(","))
+
+
 class NatsSettings(SettingsGroup):
     """Connection to NATS, and names of our streams there."""
 
@@ -168,14 +174,16 @@ class NatsSettings(SettingsGroup):
     user: str | None = None
     password: SecretStr | None = None
     token: SecretStr | None = None
-    inbox_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")] = "_INBOX"
+    inbox_prefix: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", max_length=128)
+    ] = "_INBOX"
     """Beginning of the subjects for answers: this user may subscribe below it."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     """Prefix of all our streams and subjects, for several Rebaser deployments on one NATS."""
     monitoring: Url | None = None
     """URLs of the monitoring ports of all NATS servers, with commas: these tell when the servers
     sync."""
-    api_prefix: str | None = None
+    api_prefix: Annotated[str, Field(pattern=r"^[^\s.*>]+(\.[^\s.*>]+)*$")] | None = None
     """JetStream API prefix of an account that exports it, or of a domain (ADR-19)."""
     connect_timeout: Duration = timedelta(seconds=10)
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
@@ -186,6 +194,12 @@ class NatsSettings(SettingsGroup):
     batches_rollup: bool = True
     """Whether object stores of other makes can put into the bucket of batches, as the daemon
     creates it; if not, no client can wipe what others have put there."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_of_nats(cls, url: str) -> str:
+        ConnectOptions(servers=servers_of(url))
+        return url
 
     @model_validator(mode="after")
     def _exclusive_credentials(self) -> Self:
@@ -265,6 +279,13 @@ def _login_name() -> str:
         return ""
 
 
+_STORES: Final = ("file", "s3", "s3a", "gs", "abfs", "abfss")
+_NO_STORE: Final = (
+    "no store: one is a directory, s3://BUCKET/PATH, gs://BUCKET/PATH, or "
+    "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+)
+
+
 class StoreSettings(SettingsGroup):
     """Place of the checkpoints; all Rebasers of a deployment share it."""
 
@@ -300,7 +321,13 @@ class StoreSettings(SettingsGroup):
 
     @field_validator("root")
     @classmethod
-    def _no_password(cls, root: str) -> str:
+    def _is_store(cls, root: str) -> str:
+        scheme, is_uri, place = root.partition("://")
+        is_store = bool(root)
+        if is_uri and scheme.isalnum():  # else a path, which may have these characters, too
+            is_store = scheme in _STORES and bool(place)
+        if not is_store:
+            raise ValueError(_NO_STORE)
         if ":" in root.partition("://")[2].partition("/")[0].rpartition("@")[0]:
             raise ValueError("a password in a URI: no store takes it; put keys into store.options")
         return root
@@ -354,9 +381,8 @@ class SparkSettings(SettingsGroup):
 class QueueSettings(SettingsGroup):
     """Limits of waiting requests, beyond which clients are refused.
 
-    They are stored at the server, so all Rebasers must agree.
-
-    `null` is no limit. A refused request is not stored, and its client gets an error at once.
+    They are stored at the server, so all Rebasers must agree. `REBASER_QUEUE={"requests": null}` is
+    no limit. A refused request is not stored, and its client gets an error at once.
     """
 
     requests: Annotated[int, Field(ge=100)] | None = 1_000_000
@@ -406,7 +432,11 @@ class Settings(BaseSettings):
     """Defaults, overridden by `REBASER_*` variables; nested names join with `__`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_nested_delimiter="__", frozen=True, extra="forbid"
+        env_prefix=_PREFIX,
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
     )
 
     nats: NatsSettings = NatsSettings()
@@ -454,7 +484,12 @@ class Settings(BaseSettings):
     functions: FunctionSettings = FunctionSettings()
 
 
-def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
+def setting_names() -> Iterator[str]:
+    return (variable for variable, kind in _variables(Settings, _PREFIX) if not _is_group(kind))
+
+
+def _variables(group: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of a group, and of the groups in it, with their types."""
     fields: dict[str, Any] = (
         {name: field.annotation for name, field in group.model_fields.items()}
         if issubclass(group, BaseModel)
@@ -462,13 +497,15 @@ def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterato
     )
     for name, kind in fields.items():
         variable = f"{prefix}{name.upper()}"
-        is_group = isinstance(kind, type) and (
-            issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
-        )
-        if is_group:
-            yield from setting_names(kind, f"{variable}__")
-        else:
-            yield variable
+        yield variable, kind
+        if _is_group(kind):
+            yield from _variables(kind, f"{variable}__")
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and (
+        issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
+    )
 
 
 def service_variables(environment: Mapping[str, str]) -> list[str]:
@@ -503,16 +540,11 @@ def unknown_variables(environment: dict[str, str]) -> list[str]:
 
 def malformed_objects(environment: Mapping[str, str]) -> list[str]:
     """Variables whose settings are objects, and whose text is no JSON."""
-    objects = set()
-    for name, field in Settings.model_fields.items():
-        group = field.annotation
-        if isinstance(group, type) and issubclass(group, BaseModel):
-            objects.add(f"{_PREFIX}{name}".upper())
-            objects.update(
-                f"{_PREFIX}{name}__{inner}".upper()
-                for inner, of_group in group.model_fields.items()
-                if get_origin(of_group.annotation) is dict
-            )
+    objects = {
+        variable
+        for variable, kind in _variables(Settings, _PREFIX)
+        if _is_group(kind) or get_origin(kind) is dict
+    }
     return sorted(
         name for name, text in environment.items() if name.upper() in objects and not _is_json(text)
     )

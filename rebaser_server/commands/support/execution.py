@@ -147,7 +147,10 @@ _HINTS: Final[Mapping[type[BaseException], str]] = {
     OpsNotStarted: "REBASER_OPS__ENABLED=false starts the daemon without it.",
     HistoryInconsistent: "`rebaser doctor` names what does not fit together, and the remedy.",
     NewerVersion: "Use a newer release: a newer one wrote this message.",
-    JetStreamError: "`rebaser doctor` checks NATS.",
+    JetStreamError: (
+        "`rebaser doctor` checks NATS, and NATS's own log says more: that of `rebaser up` is "
+        "nats/nats.log in its directory."
+    ),
     EvaluatorAway: "REBASER_SPARK__MASTER says which Spark it is; `rebaser settings` shows it.",
     OSError: (
         "Where this is the store: REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those of "
@@ -251,7 +254,7 @@ def _describe(problem: Any) -> str:
         return f"no such setting: {_with_similar(name)}"
     if str(problem["type"]).startswith("time_delta"):
         return f"{name}: {_DURATION}"
-    return f"{name}: {problem['msg']}"
+    return f"{name}: {problem['msg'].removeprefix('Value error, ')}"
 
 
 def _with_similar(name: str) -> str:

@@ -52,6 +52,40 @@ def test_settings_that_contradict_each_other_are_refused(settings: Any, complain
         Settings.model_validate(settings)
 
 
+@pytest.mark.parametrize(
+    "url", ["", "http://nats:8222", "nats://nats:99999", "nats:1,", "nats://a:b@x,nats://c:d@y"]
+)
+def test_what_is_no_url_of_nats_is_refused_before_anything_starts(url: str) -> None:
+    """Or a daemon that systemd starts again would try it for ever."""
+    with pytest.raises(ValidationError) as refused:
+        Settings.model_validate({"nats": {"url": url}})
+
+    [problem] = refused.value.errors()
+    assert problem["loc"] == ("nats", "url")
+    assert "b@" not in problem["msg"]
+
+
+@pytest.mark.parametrize(("name", "text"), [("inbox_prefix", "a..b"), ("api_prefix", "a b")])
+def test_a_prefix_that_begins_no_subject_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Settings.model_validate({"nats": {name: text}})
+    assert Settings.model_validate({"nats": {name: "$JS.hub.API"[name > "b" :]}})
+
+
+@pytest.mark.parametrize(
+    ("root", "is_store"),
+    [("", False), ("s3://", False), ("az://b/c", False), ("ftp://b", False), ("S3://b", False)]
+    + [(root, True) for root in ("a", "/a/b://c", "nats:", "file:///a", "s3://b", "gs://b/c")]
+    + [("abfss://c@a.dfs.core.windows.net/p", True)],
+)
+def test_a_store_that_nothing_here_reaches_is_refused(root: str, is_store: bool) -> None:
+    if is_store:
+        assert StoreSettings.model_validate({"root": root}).root == root
+        return
+    with pytest.raises(ValidationError, match="no store: one is a directory"):
+        StoreSettings.model_validate({"root": root})
+
+
 def test_a_misspelt_variable_is_named() -> None:
     right = {"REBASER_NATS__URL": "", "rebaser_log_level": "", "PATH": ""}
     wrong = ["REBASER_NAT__URL", "REBASER_QUIET_PERIODS"]
@@ -68,6 +102,7 @@ def test_variables_of_services_are_no_settings() -> None:
 
 def test_an_object_that_is_no_json_is_named() -> None:
     right = {"REBASER_OPS": "{}", "REBASER_NATS__URL": "a", "REBASER_STORE__OPTIONS": "{}"}
-    wrong = {"REBASER_SPARK__CONF": "a=b", "rebaser_nats": ""}
+    wrong = {"REBASER_LIMITS": "{}x", "REBASER_NATS__TLS": "{"}
+    wrong |= {"REBASER_SPARK__CONF": "a=b", "rebaser_nats": ""}
 
     assert malformed_objects({**right, **wrong}) == [*wrong]
