@@ -311,8 +311,8 @@ async def _listening(
             host, port = await stack.enter_async_context(visitors.served(app, ops.host, ports, tls))
         except OSError as error:
             raise OpsNotStarted(
-                f"ops endpoint: cannot listen on {ops.host}:{ports[-1]}: {error.strerror}; "
-                "choose another REBASER_OPS__PORT"
+                f"ops endpoint: cannot listen on {ops.host}:{ports[0]}: {error.strerror}; set "
+                "REBASER_OPS__HOST and REBASER_OPS__PORT to an address of this machine that is free"
             ) from error
         yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
 

@@ -33,14 +33,20 @@ class DirectoryUnusable(RebaserError):
 class DataDirectory:
     """A directory that belongs to this process, by the operating system's lock on a file in it."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, path: Path, file: int) -> None:
+        self._path = path
         self.file = file
         """Descriptor of the lock. A process that inherits it holds the lock, too."""
 
-    def describe(self, url: str) -> None:
-        """Write the address of its NATS server for others who find the directory in use."""
-        os.truncate(self.file, 0)
-        os.pwrite(self.file, json.dumps({"pid": os.getpid(), "nats": url}).encode(), 0)
+    def describe(self, url: str | None) -> None:
+        """Write the address of its NATS server for others who find the directory in use.
+
+        Raises:
+            DirectoryUnusable: the disk is full.
+        """
+        with _usable(self._path):
+            os.ftruncate(self.file, 0)
+            os.pwrite(self.file, json.dumps({"pid": os.getpid(), "nats": url}).encode(), 0)
 
 
 @contextmanager
@@ -53,20 +59,28 @@ def data_directory(path: Path) -> Iterator[DataDirectory]:
         DirectoryInUse: another process has the lock.
         DirectoryUnusable: no file can be written there.
     """
-    try:
+    with _usable(path):
         path.mkdir(parents=True, exist_ok=True)
         file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise DirectoryUnusable(
-            f"{error.filename}: {error.strerror}; give a directory to write into with --data"
-        ) from error
     try:
         _lock(file, path)
-        os.truncate(file, 0)
-        os.pwrite(file, json.dumps({"pid": os.getpid()}).encode(), 0)
-        yield DataDirectory(file)
+        directory = DataDirectory(path, file)
+        directory.describe(None)
+        yield directory
     finally:
         os.close(file)
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Raise `DirectoryUnusable` in place of errors of files in the directory."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise DirectoryUnusable(
+            f"{where}: {error.strerror}; give a directory to write into with --data"
+        ) from error
 
 
 def _lock(file: int, path: Path) -> None:

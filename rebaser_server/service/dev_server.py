@@ -86,7 +86,7 @@ async def nats_server(
     the directory, which no other server may use meanwhile.
 
     Raises:
-        NatsNotStarted: no binary, or the port is taken.
+        NatsNotStarted: no binary, the port is taken, or the directory takes no file.
     """
     server = _NatsProcess(directory, port, sync, inherited_files)
     try:
@@ -187,21 +187,25 @@ def _last_line(path: Path) -> str:
 def _start(
     directory: Path, port: int, monitoring: int, sync: Sync, inherits: Sequence[int]
 ) -> "subprocess.Popen[bytes]":
-    directory.mkdir(parents=True, exist_ok=True)
-    configuration = directory / _CONFIGURATION
-    configuration.write_text(
-        f"http: '127.0.0.1:{monitoring}'\njetstream {{ sync_interval: {_SYNC_INTERVALS[sync]} }}\n"
-    )
-    with (directory / _LOG).open("wb") as output:
-        return spawn_bound(
-            [
-                _binary(), "--config", str(configuration),
-                "--jetstream", "--store_dir", str(directory),
-                "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
-            ],
-            death_signal=signal.SIGTERM, stdout=output, stderr=output, start_new_session=True,
-            pass_fds=inherits, env=child_environment(),
-        )  # fmt: skip
+    configuration, binary = directory / _CONFIGURATION, _binary()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        configuration.write_text(
+            f"http: '127.0.0.1:{monitoring}'\n"
+            f"jetstream {{ sync_interval: {_SYNC_INTERVALS[sync]} }}\n"
+        )
+        with (directory / _LOG).open("wb") as output:
+            return spawn_bound(
+                [
+                    binary, "--config", str(configuration),
+                    "--jetstream", "--store_dir", str(directory),
+                    "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
+                ],
+                death_signal=signal.SIGTERM, stdout=output, stderr=output, start_new_session=True,
+                pass_fds=inherits, env=child_environment(),
+            )  # fmt: skip
+    except OSError as error:
+        raise NatsNotStarted(f"the NATS server did not start: {error}") from error
 
 
 def _binary() -> str:

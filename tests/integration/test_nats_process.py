@@ -51,6 +51,14 @@ async def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
                 pass
 
 
+async def test_a_directory_that_takes_no_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "nats.conf").mkdir()
+
+    with pytest.raises(NatsNotStarted, match=f"did not start: .*{tmp_path}/nats.conf"):
+        async with nats_server(tmp_path, ANY_PORT):
+            pass
+
+
 async def test_a_port_of_its_own_choice_is_none_that_connections_are_given(tmp_path: Path) -> None:
     """One of those could be in use when NATS is started again."""
     async with nats_server(tmp_path, ANY_PORT) as nats:

@@ -359,7 +359,9 @@ async def test_a_port_that_was_asked_for_and_is_taken_ends_the_daemon_with_the_r
     first = await started(deployment)
     taken = url_of(first).rstrip("/").rpartition(":")[2]
 
-    with pytest.raises(AssertionError, match="choose another REBASER_OPS__PORT"):
+    with pytest.raises(
+        AssertionError, match="REBASER_OPS__HOST and REBASER_OPS__PORT to an address"
+    ):
         await deployment.start("second", OPS__PORT=taken)
 
     assert await deployment.daemons[-1].ended() == 1

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.runtime.data_directory import DirectoryInUse, address_of, data_directory
+from rebaser_server.runtime.data_directory import (
+    DirectoryInUse,
+    DirectoryUnusable,
+    address_of,
+    data_directory,
+)
 
 
 def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> None:
@@ -19,6 +24,17 @@ def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> N
 
     for part in (str(tmp_path / "new"), f"pid {os.getpid()}", "nats://127.0.0.1:7", "--data"):
         assert part in str(refused.value)
+
+
+def test_a_directory_that_takes_no_bytes_is_named(tmp_path: Path) -> None:
+    """As one on a full disk, which takes an empty file."""
+    (tmp_path / "lock").symlink_to("/dev/full")
+
+    with (
+        pytest.raises(DirectoryUnusable, match=rf"^{tmp_path}: .*--data$"),
+        data_directory(tmp_path),
+    ):
+        pass
 
 
 def test_the_directory_is_free_once_its_holder_has_left(tmp_path: Path) -> None:
