@@ -51,6 +51,17 @@ class DeploymentId:
         elif in_nats != in_store:
             raise DeploymentInconsistent(await self.problem())
 
+    async def require_kept(self) -> None:
+        """Require that NATS was not emptied under the store, before any stream is made there.
+
+        In streams made anew, Rebasers that still run would begin their change sets anew.
+
+        Raises:
+            DeploymentInconsistent: NATS has nothing, and the store has change sets.
+        """
+        if await self.in_nats() is None and await self.in_store() and await self._is_emptied():
+            raise DeploymentInconsistent(await self.problem())
+
     async def problem(self) -> str:
         """Reason why NATS and the store do not belong together; empty if they may."""
         in_nats, in_store = await self.in_nats(), await self.in_store()
@@ -100,14 +111,17 @@ class DeploymentId:
         await asyncio.to_thread(self.files.put, DEPLOYMENT, _payload(deployment))
 
     async def _is_emptied(self) -> bool:
-        """Whether the store has change sets, and NATS has never had a commit.
+        """Whether the store has change sets, and NATS has never had a commit, or no stream of them.
 
         A NATS that has commits and no id has lost the record, as at a power cut before it was
         synced; each change set is compared with its checkpoints anyway (S-6).
         """
         if not await asyncio.to_thread(self.files.list_names, CHANGE_SETS):
             return False
-        info = await self.streams.js.stream_info(self.streams.commits_stream)
+        try:
+            info = await self.streams.js.stream_info(self.streams.commits_stream)
+        except StreamNotFound:
+            return True
         return not info.state.last_seq
 
     @property

@@ -165,6 +165,8 @@ async def serve(
             provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
             instance = await stack.enter_async_context(present(provisioner.streams, name))
             async with shutdown.interrupts():
+                with suppress(JetStreamError, OSError):  # both are waited for below
+                    await deployment_id(provisioner, settings).require_kept()
                 differences = await provisioner.ensure_when_up()
                 report(differences)
                 await _require_own_store(provisioner, settings)

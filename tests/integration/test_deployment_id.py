@@ -169,6 +169,26 @@ async def test_a_store_of_other_change_sets_becomes_nobody_elses(
     assert await id_of(deployment).in_store() is None
 
 
+async def test_a_nats_that_was_emptied_gets_no_streams_from_a_daemon_that_does_not_start(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """In those, daemons that still run would begin their change sets anew."""
+    await committed(deployment)
+    await id_of(deployment).ensure()
+    for stream in await deployment.js.stream_names():
+        await deployment.js.delete_stream(stream)
+
+    root = deployment.settings.store.root
+    daemon = Daemon("second", tmp_path, {"NATS__URL": deployment.nats.url, "STORE__ROOT": root})
+
+    assert await daemon.ended() == Exit.FAILED
+    assert "NATS of none, and empty" in daemon.said_in_all()
+    assert await deployment.js.stream_names() == []
+    code, found = await doctor(deployment, repair=True)
+    assert code == Exit.DAMAGED
+    assert any("NATS of none, and empty" in what for what in found)
+
+
 async def test_a_daemon_with_another_store_ends_and_says_why(
     deployment: Deployment, tmp_path: Path
 ) -> None:
