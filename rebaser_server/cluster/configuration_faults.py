@@ -33,7 +33,8 @@ class Fault:
     """Remedy: what a person can do about it."""
 
     def __str__(self) -> str:
-        return f"{self.drift}: {self.meaning}"
+        what = self.drift.name if self.drift.field == MISSING.field else self.drift
+        return f"{what}: {self.meaning}"
 
 
 _MEANINGS: Final[Mapping[str, str]] = {
@@ -172,7 +173,9 @@ def _is_limit_of_requests(drift: Drift, fields: Mapping[str, Any]) -> bool:
 
 def _effect(drift: Drift, field: str, fields: Mapping[str, Any]) -> Effect:
     if drift.field == MISSING.field:
-        return Effect.DIFFERS  # work that needs the stream waits for it
+        # What is in memory goes to the store: a stream made anew would begin the change set anew.
+        is_needed = drift.name.endswith(("REBASER_COMMITS", "REBASER_REQUESTS"))
+        return Effect.STOPS if is_needed else Effect.DIFFERS
     is_losing = field in _LOSING or (field in ("max_msgs", "max_bytes") and "discard" in fields)
     if drift.name.endswith(("REBASER_COMMITS", "OBJ_REBASER_BATCHES")):
         return Effect.STOPS if is_losing or field in _REFUSING else Effect.DIFFERS

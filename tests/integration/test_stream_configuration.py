@@ -19,6 +19,7 @@ from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commands.doctor import examine
 from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.blocking_function import Gate
@@ -112,6 +113,37 @@ async def _found(deployment: Deployment) -> tuple[int, list[Any]]:
     """What is found of the configuration; waiting requests are no fault here."""
     code, found = await doctor(deployment)
     return code, [row for row in found if row["check"] == "configuration"]
+
+
+async def test_a_log_that_is_gone_leaves_what_is_in_memory_in_the_store(
+    deployment: Deployment,
+) -> None:
+    """Else the change set would begin anew, without a word, once there is an empty stream."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    daemon = await started(deployment, QUIET_PERIOD="60")
+    await set_some(deployment, change_set, values)
+    await eventually(lambda: _is_at_rest(daemon, deployment, change_set))
+    config = await deployment.js.stream_config(COMMITS)
+    checkpoints = checkpoints_of(deployment.archive(change_set))
+    assert checkpoints.metadata(change_set) is None
+
+    await deployment.js.delete_stream(COMMITS)
+    await eventually(lambda: bool(daemon.said("work stopped")))
+    await eventually(lambda: is_unready(daemon))
+    await eventually(lambda: checkpoints.metadata(change_set) is not None)
+    await deployment.js.create_stream(config)
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 41)])
+
+    await eventually(lambda: bool(daemon.said("history broken")))
+    assert (await doctor(deployment))[0] == Exit.DAMAGED
+
+
+async def _is_at_rest(daemon: Daemon, deployment: Deployment, change_set: ChangeSet) -> bool:
+    """Whether requests were handled and nothing is due, and a run has it in its quiet period."""
+    _, last = await deployment.archive(change_set).log.last()
+    is_done = last is not None and last.settled is not None and not last.control.dvu_due
+    requests = (await deployment.js.stream_info(REQUESTS)).state.messages
+    return is_done and not requests and bool((await status_of(daemon))["rebasers"][0]["holdings"])
 
 
 async def test_an_update_in_hand_gives_way_to_a_stop_and_is_computed_afterwards(

@@ -27,7 +27,9 @@ COMMITS, REQUESTS = "stream a_REBASER_COMMITS", "stream a_REBASER_REQUESTS"
         (Drift(REQUESTS, "max_msgs", 5, 3), Effect.DIFFERS, True),
         (Drift(REQUESTS, "max_msgs", 5, None), Effect.DIFFERS, False),
         (Drift(COMMITS, "max_msgs", -1, 5), Effect.DIFFERS, True),
-        (MISSING._replace(name=COMMITS), Effect.DIFFERS, False),
+        (MISSING._replace(name=COMMITS), Effect.STOPS, False),
+        (MISSING._replace(name=REQUESTS), Effect.STOPS, False),
+        (MISSING._replace(name="stream REBASER_DEAD_LETTERS"), Effect.DIFFERS, False),
     ],
     ids=str,
 )
