@@ -10,6 +10,10 @@ from rebaser_core.stream_configs import is_more
 
 MISSING: Final = Drift("", "existence", expected=True, actual=False)
 """Difference of a stream that is missing."""
+PURGED: Final = Drift("", "messages", expected="the last of each log", actual=0)
+"""Difference of a stream of commits that had some: no log ever loses its last commit by itself."""
+_GONE: Final = {MISSING.field: "it was deleted", PURGED.field: "it was purged"}
+"""Meanings of the differences that only a backup undoes, by field."""
 
 
 class Effect(StrEnum):
@@ -33,7 +37,7 @@ class Fault:
     """Remedy: what a person can do about it."""
 
     def __str__(self) -> str:
-        what = self.drift.name if self.drift.field == MISSING.field else self.drift
+        what = self.drift.name if self.drift.field in _GONE else self.drift
         return f"{what}: {self.meaning}"
 
 
@@ -153,7 +157,7 @@ def _fault(drift: Drift, fields: Mapping[str, Any]) -> Fault:
         meaning = "NATS refuses the header by which all of a subject is replaced"
     return Fault(
         drift,
-        meaning if drift.field != MISSING.field else "it was deleted",
+        _GONE.get(drift.field, meaning),
         _effect(drift, field, fields),
         _can_be_mended(drift, field),
         _remedy(drift, field),
@@ -172,7 +176,7 @@ def _is_limit_of_requests(drift: Drift, fields: Mapping[str, Any]) -> bool:
 
 
 def _effect(drift: Drift, field: str, fields: Mapping[str, Any]) -> Effect:
-    if drift.field == MISSING.field:
+    if drift.field in _GONE:
         # What is in memory goes to the store: a stream made anew would begin the change set anew.
         is_needed = drift.name.endswith(("REBASER_COMMITS", "REBASER_REQUESTS"))
         return Effect.STOPS if is_needed else Effect.DIFFERS
@@ -188,7 +192,7 @@ def _effect(drift: Drift, field: str, fields: Mapping[str, Any]) -> Effect:
 
 
 def _can_be_mended(drift: Drift, field: str) -> bool:
-    if drift.field == MISSING.field or field in _FINAL:
+    if drift.field in _GONE or field in _FINAL:
         return False
     if field == "retention" and "workqueue" in (drift.expected, drift.actual):
         return False
@@ -197,7 +201,7 @@ def _can_be_mended(drift: Drift, field: str) -> bool:
 
 
 def _remedy(drift: Drift, field: str) -> str:
-    if drift.field == MISSING.field:
+    if drift.field in _GONE:
         return remedy_of_missing(drift.name)
     if drift.field == "pause_until":
         return "resume it with `nats consumer resume`; to pause work, there is `rebaser pause`"

@@ -31,7 +31,7 @@ from rebaser_core.stream_configs import (
 )
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.configuration_faults import MISSING, judge, remedy_of_missing
+from rebaser_server.cluster.configuration_faults import MISSING, PURGED, judge, remedy_of_missing
 from rebaser_server.errors import DeploymentInconsistent
 
 log: Final = structlog.get_logger()
@@ -155,10 +155,15 @@ class Provisioner:
     async def _diff_stream(self, config: StreamConfig) -> list[Drift]:
         name = f"stream {config.name}"
         try:
-            actual = await self.streams.js.stream_config(config.name or "")
+            info = await self.streams.js.stream_info(config.name or "")
         except StreamNotFound:
             return [MISSING._replace(name=name)]
-        return diff_stream(name, config, actual, self.streams.js.message_limits.max_payload)
+        is_purged = config.name == self.streams.commits_stream and (
+            info.state.last_seq and not info.state.messages
+        )
+        differences = [PURGED._replace(name=name)] if is_purged else []
+        max_payload = self.streams.js.message_limits.max_payload
+        return differences + diff_stream(name, config, info.config, max_payload)
 
     async def mend(self, name: str) -> None:
         """Set the stream or consumer of that `Drift.name` back, where that may be done.

@@ -115,8 +115,9 @@ async def _found(deployment: Deployment) -> tuple[int, list[Any]]:
     return code, [row for row in found if row["check"] == "configuration"]
 
 
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "purged"])
 async def test_a_log_that_is_gone_leaves_what_is_in_memory_in_the_store(
-    deployment: Deployment,
+    is_deleted: bool, deployment: Deployment
 ) -> None:
     """Else the change set would begin anew, without a word, once there is an empty stream."""
     [change_set], values = new_change_sets(1), ExampleGraph()
@@ -127,11 +128,15 @@ async def test_a_log_that_is_gone_leaves_what_is_in_memory_in_the_store(
     checkpoints = checkpoints_of(deployment.archive(change_set))
     assert checkpoints.metadata(change_set) is None
 
-    await deployment.js.delete_stream(COMMITS)
+    await (deployment.js.delete_stream if is_deleted else deployment.js.purge)(COMMITS)
     await eventually(lambda: bool(daemon.said("work stopped")))
     await eventually(lambda: is_unready(daemon))
     await eventually(lambda: checkpoints.metadata(change_set) is not None)
-    await deployment.js.create_stream(config)
+    if is_deleted:
+        await deployment.js.create_stream(config)
+    else:
+        other, _ = new_change_sets(2)
+        await deployment.js.publish(deployment.streams.commits(other), b"")
     await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 41)])
 
     await eventually(lambda: bool(daemon.said("history broken")))

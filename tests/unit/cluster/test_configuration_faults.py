@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_core.jetstream import Drift
-from rebaser_server.cluster.configuration_faults import MISSING, Effect, judge, worst
+from rebaser_server.cluster.configuration_faults import MISSING, PURGED, Effect, judge, worst
 
 COMMITS, REQUESTS = "stream a_REBASER_COMMITS", "stream a_REBASER_REQUESTS"
 
@@ -29,6 +29,7 @@ COMMITS, REQUESTS = "stream a_REBASER_COMMITS", "stream a_REBASER_REQUESTS"
         (Drift(COMMITS, "max_msgs", -1, 5), Effect.DIFFERS, True),
         (MISSING._replace(name=COMMITS), Effect.STOPS, False),
         (MISSING._replace(name=REQUESTS), Effect.STOPS, False),
+        (PURGED._replace(name=COMMITS), Effect.STOPS, False),
         (MISSING._replace(name="stream REBASER_DEAD_LETTERS"), Effect.DIFFERS, False),
     ],
     ids=str,
