@@ -376,7 +376,7 @@ async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Cl
     reason = ""
     for delay in _WAIT_FOR_NATS:
         try:
-            nc = await stack.enter_async_context(connected(options))
+            nc = await stack.enter_async_context(connected(options, on_error=_note_error))
         except NatsUnreachable as error:
             if str(error) != reason:
                 reason = str(error)
@@ -386,6 +386,13 @@ async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Cl
             return nc
         await asyncio.sleep(delay)
     raise AssertionError("delays have no end")
+
+
+def _note_error(error: Exception) -> None:
+    """Log what NATS does not permit: whoever asked for it only hears no answer."""
+    if "permissions violation" in str(error).lower():
+        remedy = "deploy/nats/accounts.conf has what each user needs"
+        log.warning("nats permission refused", reason=str(error), remedy=remedy)
 
 
 async def _require_own_store(provisioner: Provisioner, settings: Settings) -> None:

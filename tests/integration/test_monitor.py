@@ -26,6 +26,7 @@ from tests.helpers.deployment import (
     rebaser_with,
 )
 from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
 
 
 async def delete_the_consumer(deployment: Deployment) -> None:
@@ -166,6 +167,22 @@ async def test_a_daemon_waits_for_a_cluster_that_has_no_leader_yet(tmp_path: Pat
             await asyncio.to_thread(server.start)
 
         await eventually(lambda: bool(daemon.said("ready")), within=60)
+
+
+async def test_a_daemon_says_what_its_user_may_not_do(tmp_path: Path) -> None:
+    """Else it would say only that JetStream does not answer."""
+    user = 'user: low, password: low, permissions: {publish: ["_INBOX.>"], subscribe: [">"]}'
+    config = f"accounts {{ A {{ jetstream: enabled, users: [ {{ {user} }} ] }} }}"
+    with running(NatsServer(tmp_path / "nats", config)) as server:
+        login = {"NATS__USER": "low", "NATS__PASSWORD": "low", "NATS__URL": server.url}
+        daemon = Daemon("low", tmp_path, {**login, "STORE__ROOT": str(tmp_path / "store")})
+
+        def is_said() -> bool:
+            refused = daemon.said("nats permission refused")
+            return any("$js.api" in each["reason"].lower() for each in refused)
+
+        await eventually(is_said)
+        daemon.kill()
 
 
 async def test_a_daemon_that_waits_for_a_leader_can_be_stopped(tmp_path: Path) -> None:
