@@ -121,10 +121,10 @@ async def test_a_term_ends_it_and_tells_why(either_js: JetStream) -> None:
 
 
 async def test_progress_puts_off_the_redelivery(either_js: JetStream) -> None:
-    delivery = await one(either_js, ack_wait=timedelta(seconds=1.5))
+    delivery = await one(either_js, ack_wait=timedelta(seconds=3))
     consumer = await either_js.stream("S").consumer("d")
     for confirm in (True, False, True, False):
-        assert await consumer.next(expires=0.5) is None
+        assert await consumer.next(expires=1) is None
         await delivery.in_progress(confirm=confirm)
 
     again = await consumer.next(expires=30)

@@ -313,12 +313,12 @@ async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream) -> Non
 
 LIMITS = [
     {"max_batch": 3},
-    {"max_expires": timedelta(milliseconds=300)},
+    {"max_expires": timedelta(seconds=4)},
     {"max_bytes": 500},
     {"max_waiting": 1},
     {
         "max_batch": 1,
-        "max_expires": timedelta(milliseconds=300),
+        "max_expires": timedelta(seconds=4),
         "max_bytes": 500,
         "max_waiting": 1,
     },
@@ -469,11 +469,11 @@ async def test_a_handler_that_takes_longer_than_heartbeats_ends_nothing(js: JetS
     """ADR-37: while nothing is asked for, the server has no reason for signs of life."""
     consumer = await looked_up(js)
     await js.publish("s.a", b"1")
-    clock = asyncio.get_running_loop().time
-    async with consumer.messages(max_messages=1, resilient=False, **QUICK) as messages:
+    clock, seldom = asyncio.get_running_loop().time, {"idle_heartbeat": 1.0, "expires": 10.0}
+    async with consumer.messages(max_messages=1, resilient=False, **seldom) as messages:
         await anext(messages)
         since = clock()
-        await eventually(lambda: clock() > since + 4 * QUICK["idle_heartbeat"])
+        await eventually(lambda: clock() > since + 3 * seldom["idle_heartbeat"])
 
         waiting = asyncio.ensure_future(anext(messages))
         await eventually(lambda: waiting_pulls(js))

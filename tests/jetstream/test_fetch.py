@@ -94,7 +94,7 @@ async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: J
 
 async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: JetStream) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(2, expires=2))
+    fetching = asyncio.create_task(consumer.fetch(2, expires=5))
     await eventually(lambda: waiting_pulls(js))
     await js.publish("s.a", b"1")
 
@@ -129,7 +129,7 @@ async def test_a_batch_may_be_more_than_one_pull_may_ask_for(
     """It is made by several pulls, and waits for as long as it is to wait."""
     consumer = await looked_up(js, *["s.a"] * 8, **limits)
     for options in ({"max_messages": 100}, {"max_bytes": 10_000}):
-        fetching = asyncio.ensure_future(consumer.fetch(**options, expires=2))
+        fetching = asyncio.ensure_future(consumer.fetch(**options, expires=3))
         await eventually(lambda: waiting_pulls(js))
         await js.publish("s.a", b"9")
         async with asyncio.timeout(30):

@@ -27,7 +27,7 @@ async def test_receipts_may_be_awaited_in_any_order(js: JetStream) -> None:
     await js.create_stream(STREAM)
 
     asked = [await js.publish_async("s.a", b"%d" % number) for number in range(100)]
-    sequences = [(await one.result(5)).sequence for one in reversed(asked)]
+    sequences = [(await one.result(30)).sequence for one in reversed(asked)]
 
     assert sequences == list(range(100, 0, -1))
     await nothing_expected(js)
@@ -40,9 +40,9 @@ async def test_each_is_stored_only_behind_the_one_it_names(js: JetStream) -> Non
     second = await js.publish_async("s.a", message_id="2", expected_last_message_id="1")
     astray = await js.publish_async("s.a", message_id="3", expected_last_subject_sequence=7)
 
-    assert [(await first.result(5)).sequence, (await second.result(5)).sequence] == [1, 2]
+    assert [(await first.result(30)).sequence, (await second.result(30)).sequence] == [1, 2]
     with pytest.raises(WrongLastSequence):
-        await astray.result(5)
+        await astray.result(30)
 
 
 async def test_an_unanswered_reply_is_given_up(js: JetStream) -> None:

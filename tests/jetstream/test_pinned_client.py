@@ -208,7 +208,7 @@ async def test_pulls_made_before_the_pin_came_hold_nothing_up(js: JetStream) -> 
 
 
 async def test_pulls_end_in_time_for_others_that_keep_the_pin(js: JetStream) -> None:
-    ours, _ = await two_clients(js, priority_timeout=TIMEOUT)
+    ours, _ = await two_clients(js, priority_timeout=timedelta(seconds=3))
     async with spied(js, PULLS) as pulls, ours.messages(group=JOBS) as messages:
         await js.publish("s.a", b"0")
         await messages.next()
@@ -216,8 +216,8 @@ async def test_pulls_end_in_time_for_others_that_keep_the_pin(js: JetStream) -> 
         await eventually(lambda: len(pulls) >= 4)
         reading.cancel()
 
-    assert {pull["expires"] for pull in pulls} == {0.5e9}
-    assert {pull["idle_heartbeat"] for pull in pulls} == {0.25e9}
+    assert {pull["expires"] for pull in pulls} == {1.5e9}
+    assert {pull["idle_heartbeat"] for pull in pulls} == {0.75e9}
     assert ["id" in pull for pull in pulls][:4] == [False, True, True, True]
 
 

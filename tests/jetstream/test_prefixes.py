@@ -272,7 +272,7 @@ async def test_large_objects_cross_both_ways(pair: Pair) -> None:
     await there.put("b", LARGE)
 
     assert await there.get("a") == LARGE
-    assert await here.get("b", timeout=20) == LARGE
+    assert await here.get("b", timeout=60) == LARGE
 
 
 async def test_deleting_across_leaves_no_meta_without_chunks(pair: Pair) -> None:

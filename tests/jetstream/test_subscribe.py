@@ -43,6 +43,8 @@ from tests.jetstream.test_status_message import require_flow_control_answered
 
 HEARTBEAT = timedelta(seconds=0.3)
 WATCHED = ConsumerConfig(idle_heartbeat=HEARTBEAT, flow_control=True)
+SELDOM = WATCHED | ConsumerConfig(idle_heartbeat=timedelta(seconds=0.8))
+"""Three of its heartbeats are longer than a busy machine may stand still."""
 
 
 @pytest.mark.parametrize(
@@ -362,18 +364,18 @@ async def test_silence_is_an_alarm_after_three_heartbeats(
 ) -> None:
     await filled(js)
     alarms: list[JetStreamError] = []
-    async with await subscribe(js, "s.a", config=WATCHED, on_warning=alarms.append) as subscription:
+    async with await subscribe(js, "s.a", config=SELDOM, on_warning=alarms.append) as subscription:
         waiting = asyncio.ensure_future(anext(subscription))
-        await asyncio.sleep(1.2)  # longer than three heartbeats
+        await asyncio.sleep(2.8)  # longer than three heartbeats
         assert alarms == [], "heartbeats came"
         server.freeze()
-        await eventually(lambda: len(alarms) == 2)
+        await eventually(lambda: len(alarms) > 1)
         server.thaw()
         await js.publish("s.a", b"1")
         assert int((await waiting).payload) == 1
 
     assert all(isinstance(alarm, HeartbeatsMissed) for alarm in alarms)
-    assert all(str(alarm).endswith("silent for 0.9 s") for alarm in alarms)
+    assert all(str(alarm).endswith("silent for 2.4 s") for alarm in alarms)
 
 
 async def test_how_many_heartbeats_are_an_alarm_is_up_to_the_user(
@@ -402,12 +404,12 @@ async def test_the_alarm_rests_while_there_is_no_connection(
         js,
         "s.a",
         durable="d",
-        config=WATCHED | ConsumerConfig(mem_storage=False),
+        config=SELDOM | ConsumerConfig(mem_storage=False),
         on_warning=alarms.append,
     )
     waiting = asyncio.ensure_future(anext(subscription))
     server.kill()
-    await asyncio.sleep(1.2)  # longer than three heartbeats
+    await asyncio.sleep(2.8)  # longer than three heartbeats
     await asyncio.to_thread(server.start)
     await js.connection.wait_connected()
     await js.publish("s.a", b"1")
