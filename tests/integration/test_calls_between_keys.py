@@ -376,9 +376,10 @@ async def test_what_is_sent_again_has_the_id_that_it_had(working: Working) -> No
     with mock.patch.object(sending, "publish_call", publish):
         async with working.worker(room_service()):
             await teller.key.call("tell", "r-1", ["one"])
-            await eventually(lambda: len(tries) == 1)
+            await eventually(lambda: bool(tries))
+        before = len(tries)  # more than one where the worker took long to stop
         async with working.worker(room_service()):
-            await eventually(lambda: len(tries) > 1)
+            await eventually(lambda: len(tries) > before)
 
     assert len({each.id for each in tries}) == 1
     assert len({each.origin.model_dump_json() for each in tries}) == 1

@@ -121,7 +121,11 @@ async def test_a_command_that_waits_for_the_end_of_a_pause_says_so(deployment: D
     async def waits() -> bool:
         return bool(await deployment.js.stream_subjects(deployment.streams.requests_stream))
 
+    async def none_waits() -> bool:
+        return not await waits()
+
     async def paused(*words: str) -> str:
+        await eventually(none_waits)  # the one before goes behind its reply
         await book.pause(scope)
         giving = asyncio.create_task(operator.give(*words))
         await eventually(waits)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.request import urlopen
 
 import pytest
@@ -24,6 +25,7 @@ from rebaser_core.calls import key_of, service_id
 from rebaser_core.jetstream import KeyValue
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
+from rebaser_server.handlers.sending import Alarms
 from rebaser_server.handlers.service import ServiceMisused
 from rebaser_server.ops.dead_letters import replay
 from rebaser_server.processor.run import ChangeSetRun
@@ -293,13 +295,15 @@ def _counted(handler: str, outcome: str) -> str:
 async def test_calls_of_a_key_are_made_one_after_the_other_and_keys_beside_each_other(
     working: Working,
 ) -> None:
-    service, running, together = Service("slow"), set(), []
+    service, running, together = Service("slow"), set(), asyncio.Event()
 
     @service.handler
     async def wait(ctx: Context[None], number: int) -> int:
         assert ctx.key not in running
         running.add(ctx.key)
-        together.append(len(running))
+        if len(running) > 1:
+            together.set()
+        await together.wait()
         await asyncio.sleep(0.02)
         running.discard(ctx.key)
         return number
@@ -311,7 +315,6 @@ async def test_calls_of_a_key_are_made_one_after_the_other_and_keys_beside_each_
         )
 
     assert numbers == list(range(5)) * 8
-    assert max(together) > 1
 
 
 async def test_the_answer_to_a_call_waits_for_no_longer_one_behind_it(working: Working) -> None:
@@ -362,7 +365,7 @@ async def waits(working: Working, number: int) -> bool:
 async def test_an_async_handler_and_one_in_a_thread_that_never_return_fail_alone(
     working: Working,
 ) -> None:
-    service, forever = order_service(timeout=0.3), threading.Event()
+    service, forever = order_service(timeout=1), threading.Event()
 
     @service.handler
     async def sleep(ctx: Context[Order]) -> None:
@@ -378,7 +381,7 @@ async def test_an_async_handler_and_one_in_a_thread_that_never_return_fail_alone
             hanging = asyncio.create_task(working.key("orders", "hanging").call("hang"))
             assert await working.key("orders", "o-17").call("add", "cup") == 1
             for stuck in (sleeping, hanging):
-                with pytest.raises(RequestDead, match=r"took longer than 0\.3 s"):
+                with pytest.raises(RequestDead, match="took longer than 1 s"):
                     await stuck
             assert await working.key("orders", "hanging").call("add", "cup") == 1
     finally:
@@ -638,13 +641,14 @@ async def test_a_call_sends_others_with_its_commit_in_order(working: Working) ->
 
 async def test_a_timer_calls_once_also_if_its_worker_stops_meanwhile(working: Working) -> None:
     order = working.key("orders", "o-17")
-    async with working.worker(order_service()):
-        await order.send("add", "later", after=1.5)
-        await order.send("add", "moved", after=0.1, timer="moved")
-        await order.send("add", "moved", after=0.7, timer="moved")
-        await order.send("add", "cancelled", after=1.0, timer="cancelled")
-        await order.cancel("cancelled")
-        assert (await order.call("show"))["items"] == []
+    with mock.patch.object(Alarms, "_hear", endless):  # else one rings before it is moved
+        async with working.worker(order_service()):
+            await order.send("add", "later", after=1.5)
+            await order.send("add", "moved", after=0.1, timer="moved")
+            await order.send("add", "moved", after=0.7, timer="moved")
+            await order.send("add", "cancelled", after=1.0, timer="cancelled")
+            await order.cancel("cancelled")
+            assert (await order.call("show"))["items"] == []
     await asyncio.sleep(1)
     async with working.worker(order_service()):
 
@@ -654,6 +658,10 @@ async def test_a_timer_calls_once_also_if_its_worker_stops_meanwhile(working: Wo
         await eventually(has_two)
         await asyncio.sleep(1)
         assert sorted((await order.call("show"))["items"]) == ["later", "moved"]
+
+
+async def endless(*_: Any) -> None:
+    await asyncio.Event().wait()
 
 
 async def test_a_timer_that_cannot_be_set_is_refused(working: Working) -> None:
@@ -783,7 +791,7 @@ async def test_a_worker_that_is_killed_in_a_call_leaves_it_to_be_made_once(
     first, second = await serving(deployment, app), None
     try:
         client = deployment.client
-        await eventually(lambda: has_service(deployment, "counts"))
+        await eventually(lambda: has_service(deployment, "counts"), within=120)
         key = client.service("counts").key("k")
         assert await key.call("add", 1) == 1
         deadly = asyncio.create_task(key.call("add", 13))
@@ -810,7 +818,7 @@ async def test_a_worker_reloads_changed_code_and_stops_with_its_program(
 ) -> None:
     worker = await serving(deployment, app, "--reload")
     try:
-        await eventually(lambda: has_service(deployment, "counts"))
+        await eventually(lambda: has_service(deployment, "counts"), within=120)
         key = deployment.client.service("counts").key("k")
         assert await key.call("add", 1) == 1
         (app / "counting.py").write_text(APP.replace("total += number", "total += 10 * number"))
@@ -819,7 +827,7 @@ async def test_a_worker_reloads_changed_code_and_stops_with_its_program(
             before = await key.call("add", 0)
             return await key.call("add", 1) == before + 10
 
-        await eventually(adds_tens)
+        await eventually(adds_tens, within=120)
         [child] = children_of(worker.pid)
     finally:
         worker.send_signal(stop)
@@ -893,7 +901,7 @@ async def test_a_worker_frees_garbage_that_became_old(
         return any(each() is None for each in garbage)
 
     async with working.worker(order_service()):
-        await eventually(is_freed, within=5)
+        await eventually(is_freed)
 
 
 async def test_a_run_that_has_ended_is_freed_without_a_look_for_garbage(working: Working) -> None:
@@ -902,12 +910,17 @@ async def test_a_run_that_has_ended_is_freed_without_a_look_for_garbage(working:
     def runs() -> int:
         return sum(isinstance(each, ChangeSetRun) for each in gc.get_objects())
 
-    async with working.worker(order_service(), quiet_period=timedelta(seconds=2)):
+    counting = order_service()
+
+    @counting.handler
+    def count(ctx: Context[Order]) -> int:
+        return runs()
+
+    async with working.worker(counting):
         gc.collect()
         gc.disable()
         try:
-            await working.key("orders", "o-1").call("add", "cup")
-            assert runs() == 1
-            await eventually(lambda: runs() == 0, within=10)
+            assert await working.key("orders", "o-1").call("count") == 1
+            await eventually(lambda: runs() == 0, within=60)
         finally:
             gc.enable()

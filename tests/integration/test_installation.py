@@ -185,7 +185,7 @@ async def test_a_worker_needs_few_packages_and_nothing_but_nats(
         async def is_served() -> bool:
             return bool(await deployment.client.workspaces.services())
 
-        await eventually(is_served)
+        await eventually(is_served, within=120)
         assert await deployment.client.service("counts").key("k").call("twice", 21) == 42
     finally:
         serving.terminate()

@@ -161,12 +161,12 @@ async def test_a_daemon_waits_for_a_cluster_that_has_no_leader_yet(tmp_path: Pat
         variables = {"NATS__URL": first.url, "NATS__REPLICAS": "3", "INSTANCE_ID": "early"}
         daemon = Daemon("early", tmp_path, SCALED | variables)
         stack.callback(daemon.kill)
-        await eventually(lambda: bool(daemon.said("waiting for JetStream")), within=60)
+        await eventually(lambda: bool(daemon.said("waiting for JetStream")), within=120)
 
         for server in others:
             await asyncio.to_thread(server.start)
 
-        await eventually(lambda: bool(daemon.said("ready")), within=60)
+        await eventually(lambda: bool(daemon.said("ready")), within=120)
 
 
 async def test_a_daemon_says_what_its_user_may_not_do(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_a_daemon_that_waits_for_a_leader_can_be_stopped(tmp_path: Path) -
         await asyncio.to_thread(first.start)
         daemon = Daemon("early", tmp_path, SCALED | {"NATS__URL": first.url})
         stack.callback(daemon.kill)
-        await eventually(lambda: bool(daemon.said("waiting for JetStream")), within=60)
+        await eventually(lambda: bool(daemon.said("waiting for JetStream")), within=120)
 
         daemon.send(signal.SIGTERM)
 
@@ -211,7 +211,7 @@ async def test_a_daemon_that_is_stopped_before_it_began_ends_with_success(tmp_pa
         return bool(int(caught.split()[1], 16) & term)
 
     try:
-        await eventually(heeds_signals)
+        await eventually(heeds_signals, within=120)
         daemon.send(signal.SIGTERM)
 
         assert await daemon.ended() == 0

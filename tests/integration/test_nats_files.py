@@ -369,7 +369,7 @@ async def test_a_killed_worker_that_needs_nothing_but_nats_is_followed_by_anothe
     for round_number in range(3):
         worker = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environment)
         try:
-            await eventually(lambda: has_service(deployment))
+            await eventually(lambda: has_service(deployment), within=120)
             for number in range(1, 14):
                 assert await key.call("add", 1) == 13 * round_number + number
         finally:

@@ -145,7 +145,7 @@ async def test_one_subject_is_asked_for_like_anything_else(deployment: Deploymen
     await deployment.js.publish(subject, b"x")
     hurried, stream = JetStream(deployment.nc, timeout=0.1), deployment.streams.requests_stream
 
-    assert await hurried.stream_subjects(stream, subject) == {subject: 1}
+    assert await deployment.js.stream_subjects(stream, subject) == {subject: 1}
     deployment.nats.freeze()
     with pytest.raises(NatsUnreachable, match=r"within 0\.1 s"):
         async with asyncio.timeout(30):
