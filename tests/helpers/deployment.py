@@ -24,7 +24,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import UNFINISHED
@@ -175,6 +175,18 @@ class Deployment:
         self.daemons.append(daemon)
         await daemon.ready()
         return daemon
+
+    async def start_with_lease(
+        self, lease: int = 60, name: str = "", command: Sequence[str | Path] = REBASER, **more: str
+    ) -> Daemon:
+        """A daemon for which the server keeps tasks for so many seconds unheard.
+
+        With the short lease of the others, a machine that stands still for two seconds has a task
+        handed out again, and its update begins anew.
+        """
+        if not self.daemons:  # it is the first one's to say
+            await self.js.delete_consumer(self.streams.tasks_stream, TASKS_CONSUMER)
+        return await self.start(name, command, ACK_WAIT=str(lease), **more)
 
     def answering(
         self, bounds: QueryBounds = DEFAULT, cache: StateCache | None = None

@@ -35,7 +35,7 @@ async def daemon(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.Mon
     functions.mkdir()
     install(functions, "rebaser_crashing", CRASHING, {"crash": "rebaser_crashing:crash"})
     monkeypatch.setenv("PYTHONPATH", str(functions), prepend=os.pathsep)
-    return await deployment.start(QUIET_PERIOD="60")
+    return await deployment.start_with_lease(QUIET_PERIOD="60")
 
 
 async def test_updates_that_break_down_in_one_run_are_repeated_until_one_computes_all(
@@ -117,9 +117,15 @@ def evaluators(daemon: Daemon) -> list[int]:
     return [
         evaluator
         for template in children(daemon.process.pid)
-        if b"local_worker" in Path(f"/proc/{template}/cmdline").read_bytes()
+        if b"local_worker" in command_line(template)
         for evaluator in children(template)
     ]
+
+
+def command_line(pid: int) -> bytes:
+    with suppress(OSError):  # it ends meanwhile
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def kill(pids: list[int]) -> None:

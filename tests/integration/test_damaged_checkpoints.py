@@ -225,6 +225,6 @@ async def test_a_daemon_goes_on_from_the_checkpoint_before(deployment: Deploymen
 
     graph = await deployment.graph(asked.change_set)
     assert graph.values[asked.values.gross].value == len(asked.sent) - 1
-    assert [line["change_set"] for line in daemon.said("checkpoint damaged")] == [
+    assert {line["change_set"] for line in daemon.said("checkpoint damaged")} == {
         str(asked.change_set)
-    ]
+    }

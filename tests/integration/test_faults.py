@@ -102,7 +102,7 @@ async def test_200_requests_on_5_change_sets_are_applied_once_and_in_order(
         await deployment.at_rest()
 
         for change_set in change_sets:
-            assert recorder.settled(change_set) == sent[change_set]
+            await eventually(lambda c=change_set: recorder.settled(c) == sent[c])
             graph = await deployment.graph(change_set)
             assert graph.values[values.net].value == 39
             assert graph.values[values.gross].value == 39 + 2
@@ -140,8 +140,8 @@ async def test_two_daemons_share_20_change_sets(deployment: Deployment) -> None:
         sent = await _enqueue(deployment, change_sets, values, range(5), first=True)
         await deployment.at_rest()
 
+        await eventually(lambda: {each: recorder.settled(each) for each in change_sets} == sent)
         takers = [recorder.owners(change_set) for change_set in change_sets]
-    assert {change_set: recorder.settled(change_set) for change_set in change_sets} == sent
     assert {owner for owners in takers for owner in owners} == {"one", "other"}
 
 
@@ -233,20 +233,20 @@ async def is_equal(found: Callable[[], Awaitable[object]], expected: object) -> 
 async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: Deployment) -> None:
     change_sets, values = new_change_sets(3), ExampleGraph()
     async with recording(deployment) as recorder:
-        first = await deployment.start("first", QUIET_PERIOD="60", ACK_WAIT="2")
+        first = await deployment.start_with_lease(60, "first", QUIET_PERIOD="60")
         await _enqueue(deployment, change_sets, values, range(2), first=True)
 
         async def all_handled() -> bool:
             return sum(len(recorder.settled(c)) for c in change_sets) == 6
 
         await eventually(all_handled)
-        second = await deployment.start("second")
+        second = await deployment.start_with_lease(60, "second")
         first.send(signal.SIGTERM)
         assert await first.ended() == 0
         await deployment.at_rest()
 
     # The reconciler may have it look again later, as for an update that was due.
-    handed_over = {each["change_set"] for each in second.said("taken") if each["delivered"] == 2}
+    handed_over = {each["change_set"] for each in second.said("taken") if each["delivered"] > 1}
     assert handed_over == {str(each.change_set_id) for each in change_sets}
     owners = [recorder.owners(change_set) for change_set in change_sets]
     assert all(each in (["first"], ["first", "second"]) for each in owners), (

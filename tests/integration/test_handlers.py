@@ -690,7 +690,7 @@ async def test_the_context_tells_of_the_call(working: Working) -> None:
         await working.key("seen", "k").call("look")
     [ctx] = seen
     assert (ctx.service, ctx.key) == ("seen", "k")
-    assert abs(ctx.time - before) < timedelta(seconds=10)
+    assert abs(ctx.time - before) < timedelta(seconds=60)
     assert ctx.request_id
 
 
@@ -904,8 +904,12 @@ async def test_a_worker_frees_garbage_that_became_old(
         await eventually(is_freed)
 
 
-async def test_a_run_that_has_ended_is_freed_without_a_look_for_garbage(working: Working) -> None:
+async def test_a_run_that_has_ended_is_freed_without_a_look_for_garbage(
+    working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state of its key may be large, and the limit of the states that are kept must hold."""
+    seldom = partial(composition.collect_garbage, every=3600)
+    monkeypatch.setattr(composition, "collect_garbage", seldom)
 
     def runs() -> int:
         return sum(isinstance(each, ChangeSetRun) for each in gc.get_objects())
@@ -916,7 +920,7 @@ async def test_a_run_that_has_ended_is_freed_without_a_look_for_garbage(working:
     def count(ctx: Context[Order]) -> int:
         return runs()
 
-    async with working.worker(counting):
+    async with working.worker(counting, quiet_period=timedelta(seconds=2)):
         gc.collect()
         gc.disable()
         try:

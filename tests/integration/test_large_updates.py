@@ -49,14 +49,14 @@ async def test_what_is_behind_an_unchanged_value_is_not_looked_at(deployment: De
     ids = [new_id() for _ in range(LENGTH)]
 
     async def finished(feed: ActivityFeed) -> dict[str, Any]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             async for activity in feed:
                 if activity.kind is ActivityKind.DVU_FINISHED:
                     return activity.details
         raise AssertionError("no feed ends")
 
     async with watching(deployment.streams, change_set) as feed:
-        await deployment.start()
+        await deployment.start_with_lease()
         functions = [*func(most, "max", "builtin"), *func(same, "value > 0 ? 1 : 0", "cel")]
         await deployment.client.enqueue_updates(
             *change_set, [*functions, *chain(source, ids, {4: same}, most)]

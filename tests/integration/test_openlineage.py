@@ -84,7 +84,9 @@ async def test_an_update_is_a_run_with_a_run_for_each_table(
 ) -> None:
     """With inputs, outputs, columns and rows; what is refused is left out, what is not is sent."""
     catalog.answers = [503]
-    await deployment.start(**NO_SPARK, LINEAGE__TARGET=catalog.url, LINEAGE__TOKEN="secret")
+    await deployment.start_with_lease(
+        **NO_SPARK, LINEAGE__TARGET=catalog.url, LINEAGE__TOKEN="secret"
+    )
     shop = await load(deployment)
     update = "/".join(map(str, await shop.ids()))
 
@@ -138,7 +140,7 @@ async def test_a_catalog_that_is_away_holds_up_nothing(deployment: Deployment) -
 async def test_events_go_to_a_file(deployment: Deployment, tmp_path: Path) -> None:
     """Events of an update that ends while the daemon stops are sent, too."""
     file = tmp_path / "events.jsonl"
-    daemon = await deployment.start(**NO_SPARK, LINEAGE__TARGET=str(file))
+    daemon = await deployment.start_with_lease(**NO_SPARK, LINEAGE__TARGET=str(file))
     shop = await load(deployment)
     update = "/".join(map(str, await shop.ids()))
 

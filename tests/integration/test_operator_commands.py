@@ -102,7 +102,7 @@ async def test_without_a_scope_nothing_is_paused_or_resumed(operator: Commands) 
 async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_once(
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
-    daemon = await deployment.start()
+    daemon = await deployment.start_with_lease()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
     await eventually(gate.seen, within=60)
@@ -131,7 +131,7 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
 async def test_a_dvu_cancelled_with_a_pause_waits_for_the_resume(
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
-    daemon = await deployment.start()
+    daemon = await deployment.start_with_lease()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
     await eventually(gate.seen, within=60)

@@ -234,7 +234,7 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
 ) -> None:
     """P4; and nobody pokes for it (P3), though an update is due and a request waits."""
     [change_set] = new_change_sets(1)
-    daemon = await deployment.start()
+    daemon = await deployment.start_with_lease()
     gate.close()
     async with recording(deployment) as recorder:
         await deployment.client.enqueue_updates(*change_set, gate.define(1))

@@ -25,16 +25,8 @@ from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, ack_and_dele
 from rebaser_server.errors import Fenced, Interrupted, LeaseLost, RetryLater
 from rebaser_server.processor.ownership import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
-from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
+from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
-
-
-async def start(deployment: Deployment, *, lease: int, name: str = "", **variables: str) -> Daemon:
-    """A daemon for which the server keeps tasks for so many seconds unheard."""
-    if not deployment.daemons:  # it is the first one's to say
-        await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
-    times = {"ACK_WAIT": str(lease)}
-    return await deployment.start(name, **times, **variables)
 
 
 @asynccontextmanager
@@ -69,7 +61,7 @@ async def test_decisive_reads_go_to_the_stream_leader(deployment: Deployment) ->
 async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deployment) -> None:
     """W1: one that waits here unheard would be redelivered. W13: a slot is free once it is done."""
     change_sets, values = new_change_sets(3), ExampleGraph()
-    daemon = await start(deployment, lease=60, CONCURRENCY="1", QUIET_PERIOD="1")
+    daemon = await deployment.start_with_lease(60, CONCURRENCY="1", QUIET_PERIOD="1")
     held = []
 
     for change_set in change_sets:
@@ -92,7 +84,7 @@ async def test_a_task_in_hand_is_not_redelivered_however_long_it_takes(
 ) -> None:
     """W1: progress is reported from the start; else it would be redelivered twice."""
     [change_set], values = new_change_sets(1), ExampleGraph()
-    daemon = await start(deployment, lease=4, QUIET_PERIOD="9")
+    daemon = await deployment.start_with_lease(4, QUIET_PERIOD="9")
 
     await deployment.client.enqueue_updates(*change_set, values.define())
     await eventually(lambda: bool(daemon.said("quiet")), within=60)
@@ -164,7 +156,7 @@ async def test_a_reply_comes_before_the_delete_of_its_request(deployment: Deploy
     assert request is not None
     inbox, delete = request.headers[REPLY_INBOX], f"$JS.API.STREAM.MSG.DELETE.{stream}"
     async with overheard(deployment, commits, inbox, delete) as heard:
-        await deployment.start()
+        await deployment.start_with_lease()
         await reply
         await deployment.at_rest()
 
@@ -260,7 +252,7 @@ async def test_an_update_begins_when_the_one_before_has_been_handled(
     """
     [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
-        await deployment.start()
+        await deployment.start_with_lease()
         await deployment.client.enqueue_updates(*change_set, values.define(0, 2))
         for number in range(1, 30):
             await deployment.client.enqueue_updates(*change_set, [set_to(values.net, number)])
@@ -352,13 +344,13 @@ async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
     [change_set], values = new_change_sets(1), ExampleGraph()
     both = {"QUIET_PERIOD": "60", "INSTANCE_ID": "host"}
     async with recording(deployment) as recorder:
-        first = await start(deployment, lease=120, name="first", **both)
+        first = await deployment.start_with_lease(120, "first", **both)
         await deployment.client.enqueue_updates(*change_set, values.define())
         await settled(recorder, change_set, 1)
         first.kill()
         await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
-        second = await start(deployment, lease=120, name="second", **both)
+        second = await deployment.start_with_lease(120, "second", **both)
 
         await settled(recorder, change_set, 2)
     await eventually(lambda: bool(second.said("orphaned tasks reclaimed")))

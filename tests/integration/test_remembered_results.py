@@ -60,7 +60,7 @@ async def daemon(
     deployment: Deployment, calls: Callable[[], int], request: pytest.FixtureRequest
 ) -> Daemon:
     where = {"SPARK__MIN_AFFECTED": "0"} if request.param == "on Spark" else {}
-    return await deployment.start(**where)
+    return await deployment.start_with_lease(**where)
 
 
 def noting(g: Draft, value: int, code: str = "noted") -> None:

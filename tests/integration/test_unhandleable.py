@@ -206,7 +206,7 @@ async def test_no_reply_goes_where_it_would_command_nats_or_make_work(
     daemon = await deployment.start()
     await ensure_task(deployment.streams, change_set)
 
-    await eventually(lambda: len(daemon.said("reply inbox rejected")) == len(inboxes))
+    await eventually(lambda: len(daemon.said("reply inbox rejected")) >= len(inboxes))
     await deployment.nc.flush()
 
     assert heard == []

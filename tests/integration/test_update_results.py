@@ -47,7 +47,7 @@ async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> 
 
     heard = await deployment.nc.subscribe(deployment.streams.activities(change_set))
     gate.close()
-    await deployment.start(CONCURRENCY="1")
+    await deployment.start_with_lease(CONCURRENCY="1")
     await deployment.client.enqueue_updates(*change_set, gate.define(41))
     async with asyncio.timeout(60):
         async for message in heard.messages:

@@ -78,11 +78,15 @@ async def replaced(deployment: Deployment, old: Daemon) -> Daemon:
 
 
 async def until(deployment: Deployment, change_set: ChangeSetHandle, expected: list[int]) -> None:
+    await until_there(change_set, expected)
+    await deployment.at_rest()
+
+
+async def until_there(change_set: ChangeSetHandle, expected: list[int]) -> None:
     async def are_there() -> bool:
         return await values_of(change_set) == expected
 
     await eventually(are_there, within=180)
-    await deployment.at_rest()
 
 
 async def start_later(deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,11 +168,13 @@ async def test_a_daemon_with_earlier_code_lets_a_change_set_go_that_the_later_on
     deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the requests to compute anew come more often than it would be quiet."""
-    await deployment.start("older", QUIET_PERIOD="600")
+    older = await deployment.start("older", QUIET_PERIOD="600")
     change_set = await deployment.client.workspace("shop").create()
     async with change_set.edit() as g:
         shop(g)
 
     await start_later(deployment, site, monkeypatch)
 
-    await until(deployment, change_set, [n + 100 for n in range(COUNT)])
+    await until_there(change_set, [n + 100 for n in range(COUNT)])
+    older.send(signal.SIGTERM)  # handed the task once more, it would keep it for so long
+    await deployment.at_rest()
