@@ -9,7 +9,7 @@ POLL_INTERVAL: Final = 0.005  # seconds
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[bool]] | Callable[[], bool], *, within: float = 30.0
+    condition: Callable[[], Awaitable[bool]] | Callable[[], bool], *, within: float = 60.0
 ) -> None:
     """Return once the condition holds; fail if it does not `within` seconds."""
     deadline = time.monotonic() + within

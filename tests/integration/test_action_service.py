@@ -42,7 +42,7 @@ async def act(
             f"{url_of(daemon)}actions/{action}", data, HEADERS | bearer(token) | headers
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310
                 return response.status, json.load(response)["said"]
         except urllib.error.HTTPError as error:
             with error:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 def test_the_demo_prints_what_an_independent_computation_finds() -> None:
     expected = counts("libc6")
 
-    done = installed_rebaser("demo", "--package", "libc6", "--json", timeout=300)
+    done = installed_rebaser("demo", "--package", "libc6", "--json", timeout=600)
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

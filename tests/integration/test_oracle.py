@@ -26,7 +26,7 @@ MEMO_BYTES = ["0", "4096", "1000000", "100000000"]
 class World:
     """A workspace, its branches, and what both came to at commits of the past."""
 
-    patience = 60.0
+    patience = 180.0
     """Seconds within which all comes to rest."""
 
     def __init__(

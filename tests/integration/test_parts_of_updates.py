@@ -43,7 +43,7 @@ async def require_cheap_ones(shop: ChangeSetHandle, value: int) -> None:
         is_slow = values["slow"].status == "pending"
         return is_slow and all(values[name].value == value for name in CHEAP)
 
-    await eventually(are_there)
+    await eventually(are_there, within=120)
 
 
 async def test_what_needs_no_table_is_committed_while_a_table_is_computed(

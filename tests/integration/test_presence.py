@@ -108,6 +108,7 @@ async def test_after_an_own_reconnect_no_refusal_counts_for_a_while(
     lose: Callable[[Client, NatsServer], Awaitable[None]],
 ) -> None:
     """The others may be reconnecting, too, and have no subscription yet."""
+    monkeypatch.setattr(membership, "_SETTLING_TIME", 600.0)  # this may take long here
     checks = PresenceChecks(Streams(js=JetStream(nc)))
     assert await checks.confirm_absence(MEMBER)
 

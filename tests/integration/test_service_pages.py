@@ -228,7 +228,7 @@ async def test_a_call_that_is_tried_again_says_why(
 
         await expect(page.locator("#message")).to_contain_text("the carrier is away")
         orders.answers = True
-        await expect(rows(page, "Last calls").first).to_contain_text("to here", timeout=40_000)
+        await expect(rows(page, "Last calls").first).to_contain_text("to here")
         await expect(page.locator("#message")).to_be_empty()
 
 

@@ -277,7 +277,7 @@ def test_parts_are_finished_and_looked_for_side_by_side(tables: TableFiles) -> N
     """Each takes several requests, one after the other: a year of days would take minutes."""
 
     class Meeting(SharedFiles):
-        together = Barrier(2, timeout=20)
+        together = Barrier(2, timeout=60)
 
         def get(self, path: str) -> bytes:
             self.together.wait()
@@ -301,7 +301,7 @@ def test_parts_are_finished_and_looked_for_side_by_side(tables: TableFiles) -> N
 
 def test_parts_are_written_side_by_side(tables: TableFiles) -> None:
     class Meeting(SharedFiles):
-        together = Barrier(2, timeout=20)
+        together = Barrier(2, timeout=60)
 
         def put(self, path: str, payload: Any, **options: Any) -> None:
             self.together.wait()
@@ -346,7 +346,7 @@ def test_small_files_are_read_ever_more_at_a_time(tables: TableFiles) -> None:
     """The first is read alone, for a page that shows its rows; each of a year of days is not."""
 
     class Meeting(_Read):
-        together = Barrier(2, timeout=20)
+        together = Barrier(2, timeout=60)
 
         def get(self, path: str) -> bytes:
             data = super().get(path)

@@ -244,7 +244,7 @@ async def test_what_comes_while_a_rebaser_is_frozen_waits_for_no_lease(
     for change_set in new_change_sets(8):
         await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
 
-    await deployment.at_rest(within=60)
+    await deployment.at_rest()
 
 
 def test_pulls_end_before_a_frozen_rebaser_is_presumed_dead() -> None:

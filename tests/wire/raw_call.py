@@ -62,7 +62,7 @@ async def call(
             if error.err_code != TASK_IS_THERE:
                 raise
         try:
-            answer = await answers.next_msg(timeout=10)
+            answer = await answers.next_msg(timeout=60)
             break
         except NoAnswer:
             continue

@@ -18,7 +18,7 @@ async def test_a_wait_for_a_store_without_the_commit_is_explained_once(
     change_set = ChangeSet(WorkspaceId(), ChangeSetId())
 
     with pytest.raises(TimeoutError):
-        async with deadlines.within(1):
+        async with deadlines.within(3):
             await until_stored(checkpoints, change_set, 5, explain_after=0)
 
     (line,) = capsys.readouterr().err.splitlines()

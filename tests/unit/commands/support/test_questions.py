@@ -43,7 +43,7 @@ def test_ctrl_c_ends_a_command_that_asks() -> None:
     with asking() as process:
         process.send_signal(signal.SIGINT)
         try:
-            code = process.wait(timeout=20)
+            code = process.wait(timeout=120)
         finally:
             process.kill()
 
@@ -54,7 +54,7 @@ def test_a_timeout_ends_a_command_that_asks() -> None:
     """The limit is that of the whole command."""
     with asking("0.5") as process:
         try:
-            code = process.wait(timeout=20)
+            code = process.wait(timeout=120)
         finally:
             process.kill()
 

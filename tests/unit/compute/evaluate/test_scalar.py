@@ -33,7 +33,7 @@ def loops(value):
     while value == 7: pass
     return value
 
-def sleeps(value): return time.sleep(0.3)
+def sleeps(value): return time.sleep(0.5)
 
 def third(value):
     result = str(Decimal(value) / 3)
@@ -141,7 +141,7 @@ def test_settings_of_decimal_hold_for_one_call(code: str, count: int) -> None:
 
 
 def test_each_call_has_the_whole_limit_of_time() -> None:
-    outcome = computed("sleeps", [("value", None)], [[n] for n in range(5)], seconds=1)
+    outcome = computed("sleeps", [("value", None)], [[n] for n in range(7)], seconds=3)
 
     assert {row[1] for row in outcome.value_results} == {"ok"}
 
