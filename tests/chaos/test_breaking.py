@@ -74,7 +74,7 @@ async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
         await takes()
         async with slow_files(process.pid, 1.5):
             slow = await takes()
-        fast = await takes()
+        fast = min([await takes() for _ in range(5)])  # others may keep the disk busy
     except NotPossible:
         lacking("the right to trace processes", "allow it to strace (SYS_PTRACE)")
     finally:

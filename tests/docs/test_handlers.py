@@ -54,7 +54,7 @@ async def client(server: NatsServer, tmp_path: Path) -> AsyncIterator[rebaser_cl
             async def is_served() -> bool:
                 return len(await client.workspaces.services()) == 2
 
-            await eventually(is_served)
+            await eventually(is_served, within=120)
             yield client
     finally:
         worker.terminate()

@@ -314,6 +314,7 @@ async def test_a_tab_that_is_not_looked_at_follows_nothing(browser: Browser) -> 
     """A browser has six connections to a server, and a seventh tab would wait for ever."""
     page = await open_canned(browser, "updates", Shop().answers(), SPY_ON_EVENTS)
     states = "sources.map(({ readyState }) => readyState === EventSource.CLOSED)"
+    await page.wait_for_function("sources.length > 0")
     assert await page.evaluate(states) == [False]
 
     await page.evaluate(TURN_AWAY, "hidden")

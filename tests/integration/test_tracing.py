@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.requests import ensure_task
+from rebaser_core.subjects import TASKS_CONSUMER
 from tests.helpers.batches import Batch, ExampleGraph, new_id, put
 from tests.helpers.crash_points import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -266,9 +267,11 @@ async def test_a_call_that_a_handler_sends_is_in_the_trace_of_the_call_that_sent
         "PYTHONPATH": str(ROOT),
         "REBASER_NATS__URL": deployment.nats.url,
         "REBASER_STORE__ROOT": deployment.settings.store.root,
-        "REBASER_ACK_WAIT": "PT2S",
+        "REBASER_ACK_WAIT": "PT1M",
         "REBASER_QUIET_PERIOD": "PT0.3S",
     }
+    # Made anew with that lease: a call that is handled again has a span more.
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
 
     async def run(*arguments: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
