@@ -124,7 +124,7 @@ async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
 ) -> None:
     [change_set], file = new_change_sets(1), tmp_path / "batch.json"
     file.write_text(json.dumps(ExampleGraph().define()))
-    await deployment.start()
+    await deployment.start_with_lease()
 
     await enqueue(deployment, change_set, file)
 
