@@ -23,6 +23,7 @@ from rebaser_client import CallRejected, connect
 from rebaser_client.errors import RequestDead, RequestRefused
 from rebaser_core.calls import key_of, service_id
 from rebaser_core.jetstream import KeyValue
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.handlers import Context, Reject, Service
 from rebaser_server.handlers.application import HandlerApplication
 from rebaser_server.handlers.sending import Alarms
@@ -186,12 +187,12 @@ async def test_a_key_whose_calls_all_failed_is_found_by_its_name(working: Workin
 
 async def test_a_call_that_is_replayed_has_the_author_that_it_had(working: Working) -> None:
     """Code that is declared around handlers may authorise calls by their author."""
-    service, authors = order_service(), list[str | None]()
+    service, authors, mended = order_service(), list[str | None](), threading.Event()
 
     @service.handler
     def sign(ctx: Context[Order]) -> None:
         authors.append(ctx.author)
-        if len(authors) <= 2:
+        if not mended.is_set():
             raise ValueError("boom")
 
     deployment, order = working.deployment, key_of("orders", "o-17")
@@ -201,13 +202,12 @@ async def test_a_call_that_is_replayed_has_the_author_that_it_had(working: Worki
     ):
         with pytest.raises(RequestDead):
             await client.service("orders").key("o-17").call("sign")
+        before = len(authors)
+        mended.set()
         await replay(deployment.streams, deployment.archive(order).batches, client, 1)
 
-        async def is_made() -> bool:
-            return len(authors) == 3
-
-        await eventually(is_made)
-    assert authors == ["Zoë"] * 3
+        await eventually(lambda: len(authors) > before)
+    assert {*authors} == {"Zoë"}
 
 
 @pytest.mark.parametrize("stored", [b'{"v9": {}}', b"{", b""], ids=["newer", "malformed", "empty"])
@@ -241,8 +241,11 @@ async def test_calls_are_counted_by_handler_and_outcome(working: Working) -> Non
     def fail(ctx: Context[Order]) -> None:
         raise ValueError("boom")
 
-    key = working.deployment.client.service(service).key("o-17")
-    async with working.worker(service, ops=OpsSettings(port=0)) as page:
+    deployment, ops = working.deployment, OpsSettings(port=0)
+    key = deployment.client.service(service).key("o-17")
+    # Made anew with a long lease: a call that is made again is counted again.
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
+    async with working.worker(service, ops=ops, ack_wait=timedelta(minutes=1)) as page:
 
         async def calls() -> dict[str, float]:
             shown = await asyncio.to_thread(urlopen, f"{page}metrics")
