@@ -389,7 +389,7 @@ async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Cl
 
 
 def _note_error(error: Exception) -> None:
-    """Log what NATS does not permit: whoever asked for it only hears no answer."""
+    """Log what NATS does not permit: a caller hears no answer, and not why."""
     if "permissions violation" in str(error).lower():
         remedy = "deploy/nats/accounts.conf has what each user needs"
         log.warning("nats permission refused", reason=str(error), remedy=remedy)
