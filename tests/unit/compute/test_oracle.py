@@ -298,4 +298,5 @@ def test_all_that_can_happen_does(tmp_path: Path, installed: Installed) -> None:
         seen += live(seed, tmp_path / f"{seed}", installed).seen
 
     assert {"cycle", "missing-value", "applied", "ok", "failed", "blocked"} <= seen.keys()
-    assert recall._FOUND[0] - before > 10  # results that were remembered
+    # How many results are remembered depends on how long the calls took.
+    assert recall._FOUND[0] > before
