@@ -606,6 +606,8 @@ async def _arm(alarms: Alarms, change_set: ChangeSet, content: KeyContent, lost:
         await alarms.arm(change_set, content.service, content.key, name, timer)
 
 
+_PATIENCE: Final = 2.0
+"""Seconds for any Rebaser to show that it runs."""
 _OTHER_STORE: Final = (
     "set REBASER_STORE__ROOT to the store of this NATS, or restore both from backups of the same "
     "time; delete deployment.json there, and `rebaser doctor --repair`, only if they do belong "
@@ -720,7 +722,8 @@ class Examination:
         As the store, an empty directory would split the history with the one that Rebasers have.
         """
         streams = self.provisioner.streams
-        if await statuses(streams, enough=lambda _: True):
+        # Longer than a page waits: one that is busy must not be taken for none.
+        if await statuses(streams, _PATIENCE, most=1):
             return (
                 "Rebasers run, and have a store: set REBASER_STORE__ROOT to theirs, or mount it "
                 "here; if it was lost, stop all of them, and then `rebaser doctor --repair`"
