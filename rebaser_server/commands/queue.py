@@ -97,8 +97,10 @@ async def pause(deployment: Deployment, arguments: argparse.Namespace) -> None:
     else:
         say(f"{await describe(deployment, scope)} is paused; Rebasers finish the requests in hand")
     if before is not None:
-        former = f"{before.by or 'somebody'}: {before.reason or 'no reason given'}"
-        complain(f"it was paused since {before.since} by {former}; `resume` ends both pauses")
+        operator, reason = before.by or "somebody", before.reason or "no reason given"
+        complain(
+            f"it was paused since {before.since} by {operator}: {reason}; `resume` ends both pauses"
+        )
 
 
 @with_deployment

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,14 @@ async def committed(deployment: Deployment, count: int = 3) -> Owner:
         await owner.commit([put(new_id(), number)])
     await owner.checkpoint()
     return owner
+
+
+@asynccontextmanager
+async def another(tmp_path: Path, directory: Path) -> AsyncIterator[Deployment]:
+    """Another deployment, with a NATS of its own, and its store below the directory."""
+    with running(NatsServer(tmp_path / "other")) as server:
+        async with deployed(server, directory) as other:
+            yield other
 
 
 async def test_a_deployment_has_one_id_and_so_has_its_store(
@@ -103,12 +113,11 @@ async def test_a_store_at_another_path_is_refused(deployment: Deployment, tmp_pa
 
 async def test_another_deployments_store_is_refused(deployment: Deployment, tmp_path: Path) -> None:
     await id_of(deployment).ensure()
-    with running(NatsServer(tmp_path / "other")) as server:
-        async with deployed(server, tmp_path / "b") as other:
-            await id_of(other).ensure()
+    async with another(tmp_path, tmp_path / "b") as other:
+        await id_of(other).ensure()
 
-            with pytest.raises(DeploymentInconsistent, match=r"is of deployment .* NATS is of"):
-                await id_of(other, tmp_path / "store").ensure()
+        with pytest.raises(DeploymentInconsistent, match=r"is of deployment .* NATS is of"):
+            await id_of(other, tmp_path / "store").ensure()
 
 
 async def test_an_empty_nats_under_a_store_with_change_sets_is_refused(
@@ -116,10 +125,9 @@ async def test_an_empty_nats_under_a_store_with_change_sets_is_refused(
 ) -> None:
     await committed(deployment)
     await id_of(deployment).ensure()
-    with running(NatsServer(tmp_path / "other")) as server:
-        async with deployed(server, tmp_path) as other:
-            with pytest.raises(DeploymentInconsistent, match="NATS of none"):
-                await id_of(other).ensure()
+    async with another(tmp_path, tmp_path) as other:
+        with pytest.raises(DeploymentInconsistent, match="NATS of none"):
+            await id_of(other).ensure()
 
 
 async def test_a_store_that_was_lost_is_taken_when_a_person_says_so(
@@ -138,7 +146,7 @@ async def test_a_store_that_was_lost_is_taken_when_a_person_says_so(
 async def test_no_directory_becomes_the_store_while_a_rebaser_has_one(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """As the empty one below a mount that is missing: two stores would share out one history."""
+    """An empty one below a missing mount would share out one history with the store."""
     daemon = await deployment.start()
     deployment.settings = settings_at(deployment, tmp_path / "elsewhere")
 
@@ -158,9 +166,8 @@ async def test_a_store_of_other_change_sets_becomes_nobody_elses(
     """Also if its id is lost, and all of its files look like garbage from here."""
     await committed(deployment)
     await id_of(deployment).ensure()
-    with running(NatsServer(tmp_path / "other")) as server:
-        async with deployed(server, tmp_path / "b") as other:
-            await committed(other)
+    async with another(tmp_path, tmp_path / "b") as other:
+        await committed(other)
     deployment.settings = settings_at(deployment, tmp_path / "b" / "store")
 
     code, [what] = await doctor(deployment, repair=True)
@@ -172,7 +179,7 @@ async def test_a_store_of_other_change_sets_becomes_nobody_elses(
 async def test_a_nats_that_was_emptied_gets_no_streams_from_a_daemon_that_does_not_start(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """In those, daemons that still run would begin their change sets anew."""
+    """Daemons that still run would begin their change sets anew in such streams."""
     await committed(deployment)
     await id_of(deployment).ensure()
     for stream in await deployment.js.stream_names():

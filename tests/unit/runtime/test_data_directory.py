@@ -27,7 +27,7 @@ def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> N
 
 
 def test_a_directory_that_takes_no_bytes_is_named(tmp_path: Path) -> None:
-    """As one on a full disk, which takes an empty file."""
+    """A full disk takes an empty file, and not what is written into it."""
     (tmp_path / "lock").symlink_to("/dev/full")
 
     with (

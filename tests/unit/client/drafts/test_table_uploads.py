@@ -100,7 +100,7 @@ def test_the_cut_of_a_large_table_does_not_show_in_the_file(tmp_path: Path) -> N
 
 
 def test_a_table_of_very_many_parts_is_written_as_any_other() -> None:
-    """As frames have them to which a row was added at a time; the work grows with their number."""
+    """Frames have such parts once rows were added one by one; the work grows with their number."""
     table = pa.table({"id": range(50_000)})
     rows = pa.Table.from_batches(table.to_batches(max_chunksize=1))
 
